@@ -1,0 +1,37 @@
+# Two commands do all set-up: `make demo` and `make test`. Each makes its own virtual environment.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP_FLAGS := $(if $(wildcard $(CONSTRAINTS)),-c $(CONSTRAINTS),)
+EXTRAS ?= dev
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench clean
+
+help: ## list what can be made
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[$(EXTRAS)]'
+	@touch $@
+
+demo: $(STAMP) ## print the top kernels of the bundled real traces
+	$(BIN)/traceanalyze top-kernels sample_traces/sparse-eager --limit 8
+	$(BIN)/traceanalyze top-kernels sample_traces/cast-eager --limit 8
+
+test: $(STAMP) ## run the tests
+	$(BIN)/python -m pytest -n auto
+
+check: $(STAMP) ## lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP) ## measure the reader against named peers
+	$(BIN)/python benchmarks/read_bench.py
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,3 @@
+"""The version, kept apart so that the build reads it without importing anything."""
+
+__version__ = "0.1.0"
