@@ -1,0 +1,32 @@
+"""The errors a user can cause or meet, each with the exit code of the command line."""
+
+from __future__ import annotations
+
+
+class TraceAnalyzerError(Exception):
+    """Base of all errors that are shown as one line, never as a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(TraceAnalyzerError):
+    """The request itself is wrong: an unknown option value, a pattern that does not compile."""
+
+    exit_code = 2
+
+
+class UnreadableError(TraceAnalyzerError):
+    """A file that cannot be read, or is no event trace."""
+
+    exit_code = 3
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class NeedsGpuError(TraceAnalyzerError):
+    """A GPU was needed and is absent."""
+
+    exit_code = 4

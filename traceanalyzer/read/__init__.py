@@ -1,0 +1,1 @@
+"""Reading: files -> bytes (`source`) -> JSON structure (`document`) -> raw columns (`engine`) -> public tables."""

@@ -1,0 +1,125 @@
+"""From a path to the bytes of its JSON text: plain or gzip, whatever the name says.
+
+Memory stays bounded: a block is what 32 KB of compressed input inflate to, or 256 KB of plain text. Small input
+blocks keep the output in the processor's cache, which matters more than the library that inflates.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from traceanalyzer.errors import UnreadableError
+from traceanalyzer.read.losses import Losses
+
+try:
+    from isal import isal_zlib as _inflate
+except ImportError:  # no wheel for this machine: the standard library is slower and just as right
+    _inflate = zlib
+
+GZIP_MAGIC = b"\x1f\x8b"
+COMPRESSED_BLOCK = 32 << 10
+PLAIN_BLOCK = 256 << 10
+
+#: Called with the bytes of the file (compressed ones, where it is compressed) that were consumed since the last call.
+Progress = Callable[[int], None]
+
+
+class Source:
+    """The JSON text of one file, as an iterator of blocks, with what is known about the bytes themselves."""
+
+    def __init__(self, path: str, losses: Losses, progress: Progress | None = None) -> None:
+        self.path = path
+        self.losses = losses
+        self.gzipped = False
+        self.file_bytes = 0
+        self.json_bytes = 0
+        self.cut = False
+        self._progress = progress
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Blocks of JSON text. Raises `UnreadableError` where the file cannot be opened or read at all."""
+        with self._open() as handle:
+            head = self._read(handle, COMPRESSED_BLOCK)
+            self.gzipped = head[:2] == GZIP_MAGIC
+            blocks = self._inflated(handle, head) if self.gzipped else self._plain(handle, head)
+            for block in blocks:
+                self.json_bytes += len(block)
+                yield block
+
+    def _open(self) -> BinaryIO:
+        if self.path == "-":
+            return os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)  # type: ignore[return-value]
+        try:
+            return open(self.path, "rb", buffering=0)  # type: ignore[return-value]
+        except OSError as error:
+            raise UnreadableError(self.path, _reason(error)) from error
+
+    def _read(self, handle: BinaryIO, size: int) -> bytes:
+        try:
+            data = handle.read(size)
+        except OSError as error:
+            raise UnreadableError(self.path, _reason(error)) from error
+        self.file_bytes += len(data)
+        if self._progress and data:
+            self._progress(len(data))
+        return data
+
+    def _plain(self, handle: BinaryIO, head: bytes) -> Iterator[bytes]:
+        while head:
+            yield head
+            head = self._read(handle, PLAIN_BLOCK)
+
+    def _inflated(self, handle: BinaryIO, data: bytes) -> Iterator[bytes]:
+        """All gzip members one after the other. What was inflated before damage is kept."""
+        member = _inflate.decompressobj(31)
+        try:
+            while data:
+                block = member.decompress(data)
+                if block:
+                    yield block
+                if not member.eof:
+                    data = self._read(handle, COMPRESSED_BLOCK)
+                    continue
+                data = self._next_member(handle, member.unused_data)
+                if data:
+                    member = _inflate.decompressobj(31)
+        except (zlib.error, _inflate.error) as error:
+            self.cut = True
+            self.losses.add("gzip-damaged", f"compressed data is damaged ({error})", at=self.file_bytes)
+            return
+        if not member.eof:
+            self.cut = True
+            self.losses.add("gzip-cut", "compressed data ends before its end mark", at=self.file_bytes)
+
+    def _next_member(self, handle: BinaryIO, rest: bytes) -> bytes:
+        """The start of the next gzip member, or nothing. Zero bytes after a member are padding."""
+        rest = rest.lstrip(b"\0")
+        while len(rest) < len(GZIP_MAGIC):
+            more = self._read(handle, COMPRESSED_BLOCK)
+            if not more:
+                break
+            rest = (rest + more).lstrip(b"\0")
+        if not rest:
+            return b""
+        if rest[: len(GZIP_MAGIC)] == GZIP_MAGIC:
+            return rest
+        self.losses.add("bytes-after-gzip", "bytes after the compressed data are not gzip", at=self.file_bytes)
+        return b""
+
+
+def file_size(path: str) -> int:
+    """Size in bytes, 0 where it cannot be known (standard input)."""
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def _reason(error: OSError) -> str:
+    text: Any = error.strerror or str(error)
+    return str(text).lower()
