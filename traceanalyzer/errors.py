@@ -30,3 +30,14 @@ class NeedsGpuError(TraceAnalyzerError):
     """A GPU was needed and is absent."""
 
     exit_code = 4
+
+
+class OutputError(TraceAnalyzerError):
+    """The result cannot be written: no permission, no space, a folder in the way."""
+
+    exit_code = 2
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
