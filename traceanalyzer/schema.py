@@ -102,7 +102,7 @@ def _external_id() -> Column:
         "external_id",
         _I64,
         "id that ties device work and launch calls to the host operator that was running",
-        args=("External id", "external id", "External Id", "externalId"),
+        args=("External id", "external id"),
         kind="integer",
         zero_is_unknown=True,
     )
@@ -113,7 +113,7 @@ def _correlation() -> Column:
         "correlation",
         _I64,
         "id shared by a launch call and the device work it started; null: no link (the file says 0, -1 or nothing)",
-        args=("correlation", "Correlation", "correlationId", "correlation_id"),
+        args=("correlation",),
         kind="integer",
         zero_is_unknown=True,
     )
@@ -133,16 +133,20 @@ KERNELS = Table(
         *_source(),
         Column("kind", pl.Enum(DEVICE_KINDS), "kernel, memcpy or memset"),
         Column("name", _TEXT, "full name as recorded"),
-        Column("device", _TEXT, "device: args.device, else the process id"),
-        Column("stream", _TEXT, "stream or queue: args.stream, else the thread id without a leading 'stream '"),
+        Column("device", _TEXT, "device: args.device, else the process id", args=("device",), kind="label"),
+        Column(
+            "stream",
+            _TEXT,
+            "stream or queue: args.stream, else the thread id without a leading 'stream '",
+            args=("stream",),
+            kind="label",
+        ),
         *_span(),
         _correlation(),
         _external_id(),
         *_dim3("grid", "grid", "blocks of the launch"),
         *_dim3("block", "block", "threads of a block"),
-        Column(
-            "registers", _I32, "registers per thread", "registers", args=("registers per thread",), kind="integer"
-        ),
+        Column("registers", _I32, "registers per thread", "registers", args=("registers per thread",), kind="integer"),
         Column(
             "shared_memory",
             _I32,
@@ -235,7 +239,7 @@ OPS = Table(
             "input_types",
             _TEXT,
             "types of the inputs as JSON, when recorded",
-            args=("Input type", "Input types"),
+            args=("Input type",),
             kind="json",
         ),
         Column(
@@ -278,9 +282,7 @@ PYTHON_CALLS = Table(
         *_span(),
         Column("python_id", _I32, "id of the call", args=("Python id",), kind="integer"),
         Column("parent_id", _I32, "id of the calling frame", args=("Python parent id",), kind="integer"),
-        Column(
-            "module_id", _I32, "instance number of the nn.Module", args=("Python module id",), kind="integer"
-        ),
+        Column("module_id", _I32, "instance number of the nn.Module", args=("Python module id",), kind="integer"),
     ),
 )
 
@@ -344,7 +346,7 @@ COLLECTIVES = Table(
         ),
         Column("group_ranks", _TEXT, "ranks of the group as recorded", args=("Process Group Ranks",), kind="json"),
         Column("group_size", _I32, "ranks in the group", args=("Group size",), kind="integer"),
-        Column("sequence", _I64, "sequence number in the group", args=("Seq", "Sequence number"), kind="integer"),
+        Column("sequence", _I64, "sequence number in the group", args=("Seq",), kind="integer"),
         Column("element_type", _TEXT, "type of an element", args=("dtype",), kind="text"),
         Column("in_elements", _I64, "elements sent", args=("In msg nelems",), kind="integer"),
         Column("out_elements", _I64, "elements received", args=("Out msg nelems",), kind="integer"),

@@ -54,9 +54,7 @@ class Trace:
         head = f"<Trace: {_count(used.height, 'source')} of {_count(len(runs), 'run')}"
         if runs:
             head += f" ({', '.join(map(str, runs[:3]))}{', ...' if len(runs) > 3 else ''})"
-        rows = [
-            f"  {name:<14}{frame.height:>12,}" for name, frame in self.tables.items() if frame.height
-        ]
+        rows = [f"  {name:<14}{frame.height:>12,}" for name, frame in self.tables.items() if frame.height]
         return "\n".join([head, *rows]) + ">"
 
 

@@ -21,9 +21,7 @@ class Losses:
     def __init__(self) -> None:
         self._by_code: dict[str, _Loss] = {}
 
-    def add(
-        self, code: str, message: str, *, at: int | None = None, count: int = 1, level: Level = "warning"
-    ) -> None:
+    def add(self, code: str, message: str, *, at: int | None = None, count: int = 1, level: Level = "warning") -> None:
         """Count `count` more of `code`; `at` is a byte position in the JSON text or the file."""
         if count > 0:
             self._by_code.setdefault(code, _Loss(message, level, at)).count += count

@@ -25,6 +25,15 @@ GZIP_MAGIC = b"\x1f\x8b"
 COMPRESSED_BLOCK = 32 << 10
 PLAIN_BLOCK = 256 << 10
 
+_OTHER_FORMATS = {
+    b"\x28\xb5\x2f\xfd": "is compressed with zstd; unpack it first",
+    b"BZh": "is compressed with bzip2; unpack it first",
+    b"\xfd7zXZ": "is compressed with xz; unpack it first",
+    b"PK\x03\x04": "is a zip archive; unpack it first",
+    b"SQLite format 3": "is an SQLite database, not a JSON trace (nsys export --type json gives one)",
+    b"\x80": "is binary (a Python pickle?), not a JSON trace",
+}
+
 #: Called with the bytes of the file (compressed ones, where it is compressed) that were consumed since the last call.
 Progress = Callable[[int], None]
 
@@ -39,17 +48,25 @@ class Source:
         self.file_bytes = 0
         self.json_bytes = 0
         self.cut = False
+        self.checksum = 0
         self._progress = progress
 
     def __iter__(self) -> Iterator[bytes]:
         """Blocks of JSON text. Raises `UnreadableError` where the file cannot be opened or read at all."""
         with self._open() as handle:
             head = self._read(handle, COMPRESSED_BLOCK)
+            self._refuse_other_formats(head)
             self.gzipped = head[:2] == GZIP_MAGIC
             blocks = self._inflated(handle, head) if self.gzipped else self._plain(handle, head)
             for block in blocks:
                 self.json_bytes += len(block)
+                self.checksum = _inflate.crc32(block, self.checksum)
                 yield block
+
+    def _refuse_other_formats(self, head: bytes) -> None:
+        for magic, what in _OTHER_FORMATS.items():
+            if head.startswith(magic):
+                raise UnreadableError(self.path, what)
 
     def _open(self) -> BinaryIO:
         if self.path == "-":

@@ -1,0 +1,11 @@
+"""Which engine reads: the pure-Python one for now; a native one takes its place where it was built."""
+
+from __future__ import annotations
+
+from traceanalyzer.read.python_engine import PythonEngine
+from traceanalyzer.read.raw import Engine
+
+
+def choose() -> Engine:
+    """The engine for the next file."""
+    return PythonEngine()

@@ -1,0 +1,651 @@
+"""The pure-Python engine: msgspec decodes pieces of a Kineto trace into typed structs, one type a category; every
+other entry is taken one by one. Both ways fill the same raw columns with the same values.
+
+Why two ways: a struct with typed slots is decoded about four times as fast as a dict, and columns come out of a
+list of equal structs by comprehension. It holds only for entries that look as Kineto writes them; a piece with
+anything else (numbers as strings, no category, times beyond a double's exactness in odd spellings) is decoded to
+plain objects, which is the reference for what every value means.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from traceanalyzer.read.categories import (
+    FLOW_CATEGORIES,
+    FLOW_PHASES,
+    KNOWN_SPELLINGS,
+    MEMORY_CATEGORY,
+    MEMORY_EVENT,
+    SPAN_CATEGORIES,
+    Placement,
+    place,
+)
+from traceanalyzer.read.document import BoundaryError, Document, MismatchError
+from traceanalyzer.read.losses import Losses
+from traceanalyzer.read.raw import (
+    COLLECTIVE_MARK,
+    COLLECTIVE_TABLES,
+    Dictionary,
+    RawType,
+    Scan,
+    Sink,
+    arg_columns,
+    new_column,
+    raw_types,
+)
+from traceanalyzer.read.source import Source
+from traceanalyzer.read.values import canonical_json, convert, decoder, to_label, to_ns, to_number, to_text
+from traceanalyzer.schema import Column
+
+#: Rows of a table that are gathered before they become a frame.
+BATCH_ROWS = 50_000
+#: Below this many microseconds (12 days) a double tells a nanosecond with three decimals from one with more.
+EXACT_MICROSECONDS = float(1 << 40)
+#: How far such a double may be from the decimal number that was written, in nanoseconds.
+_DOUBLE_ERROR_NS = 0.13
+#: Categories beyond the known ones that may get a struct of their own.
+_MOST_CATEGORIES = 300
+#: After so many pieces in a row that did not fit the structs, pieces are no longer tried.
+_PATIENCE = 8
+_MEMORY_SERIES = ("Bytes", "Total Allocated", "Total Reserved")
+_DEVICE_TYPES = {0: "cpu", 1: "cuda"}
+
+#: Kineto's categories of no table of their own.
+OTHER_CATEGORIES = ("overhead", "cuda_sync", "Trace", MEMORY_CATEGORY)
+_OTHER = "other"
+_COLLECTIVE_KEYS = next(c.args for c in arg_columns("collectives") if c.name == COLLECTIVE_MARK)
+_DECODE = decoder().decode
+
+_RAW_EMPTY = msgspec.Raw(b"")
+_STRUCT_TYPES: dict[str, tuple[Any, Any]] = {
+    "integer": (int | None, None),
+    "number": (float | None, None),
+    "label": (int | str | None, None),
+    "text": (str | None, None),
+    "json": (msgspec.Raw, _RAW_EMPTY),
+    "dim3": (tuple[int, int, int] | None, None),
+}
+
+
+class PythonEngine:
+    """Engine B of the design: no compiled code of our own."""
+
+    name = "python"
+
+    def scan(self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str]) -> Scan:
+        """Read a whole file into `sink`. Raises `UnreadableError` for what is no event trace."""
+        scan = Scan()
+        entries = _Entries(sink, losses, tables, scan)
+        document = Document(source.path, iter(source), entries, losses)
+        with _no_garbage_collection():
+            document.read()
+            entries.flush()
+        scan.metadata, scan.container = document.metadata, document.container
+        scan.whole = document.whole and not source.cut
+        return scan
+
+
+class _no_garbage_collection:  # noqa: N801  (reads as a statement)
+    """Decoding makes many objects and no cycles: the collector would only cost time (a factor of 2 to 3)."""
+
+    def __enter__(self) -> None:
+        self._was_on = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._was_on:
+            gc.enable()
+
+
+class _Columns:
+    """The growing raw columns of one table."""
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self.types: dict[str, RawType] = raw_types(table)
+        self.args: tuple[Column, ...] = arg_columns(table)
+        self.reset()
+
+    def reset(self) -> None:
+        self.columns: dict[str, Any] = {name: new_column(kind) for name, kind in self.types.items()}
+
+    def __len__(self) -> int:
+        return len(self.columns["ts"])
+
+
+class _Entries:
+    """Takes the entries of the event array and fills raw columns."""
+
+    def __init__(self, sink: Sink, losses: Losses, tables: frozenset[str], scan: Scan) -> None:
+        self._sink, self._losses, self._scan = sink, losses, scan
+        self._dictionary = Dictionary(losses)
+        self._labels = _Labels(self._dictionary)
+        self._json_codes = _JsonCodes(self._dictionary)
+        wanted = set(tables) | {"slices", "marks"}  # what a producer's rule may need
+        self._tables = {name: _Columns(name) for name in sorted(wanted)}
+        self._structs = _Structs(frozenset(self._tables))
+        self._misses = 0
+        self._asked = 0
+
+    def wants_pieces(self) -> bool:
+        """Whether pieces still have a chance to fit the structs."""
+        self._asked += 1
+        return self._misses < _PATIENCE or self._asked % _PATIENCE == 0
+
+    def flush(self) -> None:
+        """Hand over what is left."""
+        for columns in self._tables.values():
+            self._hand_over(columns)
+
+    def _hand_over(self, columns: _Columns) -> None:
+        if len(columns):
+            self._sink.add(columns.table, columns.columns, self._dictionary)
+            columns.reset()
+
+    # -- pieces -------------------------------------------------------------------------------------------------
+
+    def piece(self, text: bytearray, end: int) -> None:
+        """Take a piece whose entries all look as Kineto writes them; raises without taking any otherwise."""
+        view = memoryview(text)[:end]
+        try:
+            entries = self._structs.decode(view)
+        except msgspec.ValidationError as error:
+            self._misses += 1
+            raise MismatchError from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BoundaryError from error
+        by_type: defaultdict[type, list[Any]] = defaultdict(list)
+        by_table: defaultdict[str, list[Any]] = defaultdict(list)
+        table_of = self._structs.table_of
+        for entry in entries:
+            kind = entry.__class__
+            by_type[kind].append(entry)
+            by_table[table_of[kind]].append(entry)
+        try:
+            batches = [
+                self._batch(table, group)
+                for table, group in by_table.items()
+                if table in _BATCHED and self._wanted(table)
+            ]
+        except MismatchError:
+            self._misses += 1
+            raise
+        self._misses = 0
+        self._count(by_type)
+        for batch in batches:
+            self._take_batch(batch)
+        for table, group in by_table.items():
+            if table not in _BATCHED:
+                for entry in group:
+                    self.entry(self._structs.as_mapping(entry), count=False)
+        for columns in self._tables.values():
+            if len(columns) >= BATCH_ROWS:
+                self._hand_over(columns)
+
+    def _count(self, by_type: dict[type, list[Any]]) -> None:
+        for kind, group in by_type.items():
+            category = self._structs.category_of[kind]
+            phases = [entry.ph for entry in group]
+            first = phases[0]
+            if phases.count(first) == len(phases):
+                self._scan.counts[first, category] += len(phases)
+            else:
+                for phase in phases:
+                    self._scan.counts[phase, category] += 1
+
+    def _batch(self, table: str, group: list[Any]) -> _Batch:
+        """Check a group of entries and compute their times, so that taking them cannot fail."""
+        phases = {entry.ph for entry in group}
+        if not phases <= _BATCHED[table]:
+            raise MismatchError
+        starts = self._structs.nanoseconds([entry.ts for entry in group])
+        if table == "flows":
+            return _Batch(table, group, starts, None)
+        durations = _exact_ns(np.array([entry.dur for entry in group], float))
+        if durations is None or durations.min() < 0:
+            raise MismatchError
+        return _Batch(table, group, starts, durations)
+
+    def _take_batch(self, batch: _Batch) -> None:
+        columns = self._tables.get(batch.table)
+        group = batch.group
+        if columns is not None:
+            self._fill_fields(columns, group, batch.starts, batch.durations)
+            args = [entry.args for entry in group] if columns.args else []
+            for column in columns.args:
+                self._fill_arg(columns.columns[column.name], column, args)
+        if batch.table in COLLECTIVE_TABLES and "collectives" in self._tables:
+            self._take_collectives(batch)
+
+    def _fill_fields(
+        self, columns: _Columns, group: list[Any], starts: np.ndarray, durations: np.ndarray | None
+    ) -> None:
+        into = columns.columns
+        if "kind" in into:
+            if columns.table == "flows":
+                into["kind"].extend(map(FLOW_PHASES.index, [entry.ph for entry in group]))
+            else:
+                kind_of = self._structs.kind_of
+                into["kind"].extend([kind_of[entry.__class__] for entry in group])
+        if "category" in into:
+            category_of, code = self._structs.category_of, self._dictionary.__getitem__
+            into["category"].extend([code(category_of[entry.__class__]) for entry in group])
+        if "name" in into:
+            into["name"].extend(map(self._dictionary.__getitem__, [entry.name for entry in group]))
+        into["pid"].extend(map(self._labels.__getitem__, [entry.pid for entry in group]))
+        into["tid"].extend(map(self._labels.__getitem__, [entry.tid for entry in group]))
+        into["ts"].frombytes(starts.tobytes())
+        if durations is not None:
+            into["dur"].frombytes(durations.tobytes())
+        if "id" in into:
+            into["id"].extend([entry.id for entry in group])
+
+    def _fill_arg(self, into: Any, column: Column, args: list[Any]) -> None:
+        values = self._values(column, args)
+        if column.kind == "json":
+            into.extend(map(self._json_codes.__getitem__, _split_raw(values)))
+        elif column.kind == "label":
+            into.extend(map(self._labels.__getitem__, values))
+        elif column.kind == "text":
+            into.extend([0 if v is None else self._dictionary[v] for v in values])
+        elif column.kind == "dim3":
+            part = column.part
+            into.extend([None if v is None else v[part] for v in values])
+        else:
+            into.extend(values)
+
+    def _values(self, column: Column, args: list[Any]) -> list[Any]:
+        """The values of a column, from the first of its keys that an entry has."""
+        fields = self._structs.fields[column.kind, column.args]
+        values = _getter(fields[0])(args)
+        for alternative in fields[1:]:
+            others = _getter(alternative)(args)
+            missing = _STRUCT_TYPES[column.kind or "text"][1]
+            if any(other is not missing for other in others):
+                values = [o if v is missing else v for v, o in zip(values, others, strict=True)]
+        return values
+
+    def _take_collectives(self, batch: _Batch) -> None:
+        columns = self._tables["collectives"]
+        mark = _getter(self._structs.fields["text", _COLLECTIVE_KEYS][0])
+        marks = mark([entry.args for entry in batch.group])
+        rows = [i for i, value in enumerate(marks) if value is not None]
+        if not rows:
+            return
+        group = [batch.group[i] for i in rows]
+        into = columns.columns
+        into["kind"].extend([int(batch.table == "kernels")] * len(rows))
+        into["name"].extend([self._dictionary[entry.name] for entry in group])
+        into["pid"].extend([self._labels[entry.pid] for entry in group])
+        into["tid"].extend([self._labels[entry.tid] for entry in group])
+        into["ts"].extend(batch.starts[rows].tolist())
+        into["dur"].extend(batch.durations[rows].tolist() if batch.durations is not None else [])
+        args = [entry.args for entry in group]
+        for column in columns.args:
+            self._fill_arg(into[column.name], column, args)
+
+    # -- entries one by one -------------------------------------------------------------------------------------
+
+    def entry(self, value: Any, *, count: bool = True) -> None:
+        """Take one decoded entry, whatever it is."""
+        if not isinstance(value, dict):
+            self._scan.not_events += 1
+            self._losses.add("not-an-event", "entries of the event array that are no objects")
+            return
+        phase, category, name = to_text(value.get("ph")), to_text(value.get("cat")), value.get("name")
+        if count:
+            self._scan.counts[phase, category] += 1
+        if phase is None:
+            if value:
+                self._losses.add("no-phase", "events without a phase (ph)", level="info")
+            return
+        if phase == "M":
+            self._take_metadata(value)
+            return
+        placement = place(phase, category, name if isinstance(name, str) else None)
+        if category is not None:
+            self._structs.learn(category)
+        if placement is None or not self._wanted(placement.table):
+            return
+        self._take_entry(placement, category, value)
+        if len(self._tables.get(placement.table, ())) >= BATCH_ROWS:
+            self._hand_over(self._tables[placement.table])
+
+    def _wanted(self, table: str) -> bool:
+        return table in self._tables or (table in COLLECTIVE_TABLES and "collectives" in self._tables)
+
+    def _take_entry(self, placement: Placement, category: str | None, value: dict[str, Any]) -> None:
+        with_duration = placement.table not in ("flows", "counters", "marks")
+        times = self._times(value, with_duration=with_duration)
+        if times is None:
+            return
+        args = value.get("args")
+        args = args if isinstance(args, dict) else {}
+        if placement.table == "counters":
+            self._take_counter(value, times[0], args)
+            return
+        fields = {
+            "kind": placement.kind,
+            "category": self._dictionary.code(category),
+            "name": self._dictionary.code(_name(value)),
+            "pid": self._dictionary.code(to_label(value.get("pid"))),
+            "tid": self._dictionary.code(to_label(value.get("tid"))),
+            "ts": times[0],
+            "dur": times[1],
+        }
+        if placement.table == "flows":
+            fields["id"] = value.get("id")
+        elif placement.table == "marks":
+            fields["id"] = self._dictionary.code(_mark_id(value))
+        if placement.table in ("slices", "marks"):
+            fields["args"] = canonical_json(args) if args else None
+        if placement.table in self._tables:
+            self._append(self._tables[placement.table], fields, args)
+        is_collective = placement.table in COLLECTIVE_TABLES and isinstance(args.get(_COLLECTIVE_KEYS[0]), str)
+        if is_collective and "collectives" in self._tables:
+            fields["kind"] = int(placement.table == "kernels")
+            self._append(self._tables["collectives"], fields, args)
+
+    def _append(self, columns: _Columns, fields: dict[str, Any], args: dict[str, Any]) -> None:
+        into = columns.columns
+        arg_names = set()
+        for column in columns.args:
+            arg_names.add(column.name)
+            value = next((args[key] for key in column.args if args.get(key) is not None), None)
+            value = convert(column.kind or "text", value)
+            if column.kind == "dim3":
+                value = None if value is None else value[column.part]
+            is_code = columns.types[column.name] == "code"
+            into[column.name].append(self._dictionary.code(value) if is_code else value)
+        for name in into:
+            if name not in arg_names:
+                into[name].append(fields[name])
+
+    def _take_counter(self, value: dict[str, Any], time: int, args: dict[str, Any]) -> None:
+        name = _name(value)
+        series: Iterable[str] = args
+        if value.get("ph") != "C":
+            series = _MEMORY_SERIES
+            name = f"{MEMORY_EVENT} {_device_label(args)}"
+        elif value.get("id") is not None:
+            name = f"{name} {to_label(value['id'])}"
+        into = self._tables["counters"].columns
+        code = self._dictionary.code
+        pid, tid = code(to_label(value.get("pid"))), code(to_label(value.get("tid")))
+        for key in series:
+            number = to_number(args.get(key))
+            if number is None:
+                continue
+            row = {
+                "name": code(name),
+                "series": code(key),
+                "pid": pid,
+                "tid": tid,
+                "ts": time,
+                "value": number,
+            }
+            for column, cell in row.items():
+                into[column].append(cell)
+
+    def _take_metadata(self, value: dict[str, Any]) -> None:
+        args = value.get("args")
+        what = value.get("name")
+        key = {"process_name": "name", "thread_name": "name", "process_labels": "labels"}.get(what or "")
+        if key is None or not isinstance(args, dict):
+            return
+        text = to_label(args.get(key))
+        pid = to_label(value.get("pid"))
+        tid = to_label(value.get("tid")) if what == "thread_name" else None
+        if text is not None and pid is not None:
+            self._scan.threads.setdefault((pid, tid), {})[str(what)] = self._dictionary.cleaned(text)
+
+    def _times(self, value: dict[str, Any], *, with_duration: bool) -> tuple[int, int] | None:
+        """Start and duration in ns; None, counted, where they cannot be used."""
+        start = to_ns(value.get("ts"))
+        if start is None:
+            self._losses.add("unusable-time", "events without a usable time were dropped")
+            return None
+        if not with_duration:
+            return start, 0
+        duration = to_ns(value.get("dur"))
+        if duration is None:
+            self._losses.add("unusable-duration", "events without a usable duration were dropped")
+            return None
+        if duration < 0:
+            self._losses.add("negative-duration", "events with a negative duration were dropped")
+            return None
+        return start, duration
+
+
+class _Batch:
+    """A group of equal-looking entries with their times, ready to be taken."""
+
+    __slots__ = ("durations", "group", "starts", "table")
+
+    def __init__(self, table: str, group: list[Any], starts: np.ndarray, durations: np.ndarray | None) -> None:
+        self.table, self.group, self.starts, self.durations = table, group, starts, durations
+
+
+#: Tables that pieces fill by column, with the phases their entries must have.
+_BATCHED: dict[str, frozenset[str]] = {
+    **{placement.table: frozenset("X") for placement in SPAN_CATEGORIES.values()},
+    "flows": frozenset(FLOW_PHASES),
+}
+
+
+class _Structs:
+    """The union of typed structs, one a category, and what each type stands for."""
+
+    def __init__(self, wanted: frozenset[str]) -> None:
+        self.table_of: dict[type, str] = {}
+        self.category_of: dict[type, str] = {}
+        self.kind_of: dict[type, int] = {}
+        self.fields: dict[tuple[str | None, tuple[str, ...]], list[str]] = {}
+        self._wanted = wanted
+        self._args: dict[str, type] = {}
+        self._decoder: msgspec.json.Decoder[list[Any]] | None = None
+        self._as_text = False
+        self._categories: dict[str, tuple[str, int]] = {
+            **{spelling: SPAN_CATEGORIES[spelling.lower()] for spelling in KNOWN_SPELLINGS},
+            **dict.fromkeys(FLOW_CATEGORIES, ("flows", 0)),
+            **dict.fromkeys(OTHER_CATEGORIES, (_OTHER, 0)),
+        }
+
+    def learn(self, category: str) -> None:
+        """Give a category that was met for the first time a struct, so that its pieces fit from now on."""
+        if category not in self._categories and len(self._categories) < _MOST_CATEGORIES:
+            self._categories[category] = SPAN_CATEGORIES.get(category.lower()) or (_OTHER, 0)
+            self._decoder = None
+
+    def decode(self, view: memoryview) -> list[Any]:
+        """The entries of a piece. Raises msgspec's errors."""
+        if self._decoder is None:
+            self._decoder = self._build()
+        return self._decoder.decode(view)
+
+    def nanoseconds(self, starts: list[Any]) -> np.ndarray:
+        """Exact ns of the `ts` of a group. Raises `MismatchError` where they need the careful way."""
+        exact = _text_ns(starts) if self._as_text else _exact_ns(np.array(starts, float))
+        if exact is None:
+            # the digits are needed: times are absolute, or finer than a nanosecond
+            self._as_text, self._decoder = True, None
+            raise MismatchError
+        return exact
+
+    def as_mapping(self, entry: Any) -> dict[str, Any]:
+        """An entry of no batched table as the entry-by-entry way wants it."""
+        mapping = {"ph": entry.ph, "cat": self.category_of[entry.__class__], "name": entry.name}
+        for key in ("pid", "tid", "id"):
+            if (value := getattr(entry, key)) is not None:
+                mapping[key] = value
+        for key in ("ts", "dur", "args"):
+            if raw := bytes(getattr(entry, key)):
+                mapping[key] = _DECODE(raw.decode("utf-8", "surrogateescape"))
+        return mapping
+
+    def _build(self) -> msgspec.json.Decoder[list[Any]]:
+        union: Any = None
+        for category, (table, kind) in self._categories.items():
+            struct = self._struct(category, table)
+            self.table_of[struct], self.category_of[struct], self.kind_of[struct] = table, category, kind
+            union = struct if union is None else union | struct
+        return msgspec.json.Decoder(list[union])
+
+    def _struct(self, category: str, table: str) -> type:
+        fields: list[Any] = [("ph", str)]
+        if self._is_wanted(table):
+            fields += [("name", str), *self._times(table)]
+            fields += [(key, int | str | None, None) for key in ("pid", "tid", "id")]
+            if table == _OTHER:
+                fields.append(("args", msgspec.Raw, _RAW_EMPTY))
+            elif table != "flows":
+                args = self._args_struct(table)
+                fields.append(("args", args, msgspec.field(default_factory=args)))
+        return msgspec.defstruct(f"Entry_{category}", fields, gc=False, tag=category, tag_field="cat")
+
+    def _is_wanted(self, table: str) -> bool:
+        return table in {_OTHER, *self._wanted} or (table in COLLECTIVE_TABLES and "collectives" in self._wanted)
+
+    def _times(self, table: str) -> list[Any]:
+        raw, number = (msgspec.Raw, _RAW_EMPTY), (float, float("nan"))
+        return [
+            ("ts", *(raw if self._as_text or table == _OTHER else number)),
+            ("dur", *(raw if table == _OTHER else number)),
+        ]
+
+    def _args_struct(self, table: str) -> type:
+        if table not in self._args:
+            columns = [
+                *arg_columns(table),
+                *(arg_columns("collectives") if table in COLLECTIVE_TABLES else ()),
+            ]
+            fields: dict[str, Any] = {}
+            for column in columns:
+                kind = column.kind or "text"
+                names = [f"{kind}_{re.sub('[^A-Za-z0-9]', '_', key)}" for key in column.args]
+                for name, key in zip(names, column.args, strict=True):
+                    type_, default = _STRUCT_TYPES[kind]
+                    fields[name] = (name, type_, msgspec.field(default=default, name=key))
+                self.fields[column.kind, column.args] = names
+            self._args[table] = msgspec.defstruct(f"Args_{table}", fields.values(), gc=False)
+        return self._args[table]
+
+
+class _Labels(dict[Any, int]):
+    """pid, tid, device, stream, ... -> code: 7 and "7" are the same label."""
+
+    def __init__(self, dictionary: Dictionary) -> None:
+        super().__init__()
+        self._dictionary = dictionary
+
+    def __missing__(self, label: Any) -> int:
+        code = self[label] = self._dictionary.code(to_label(label))
+        return code
+
+
+class _JsonCodes(dict[bytes, int]):
+    """JSON text as written -> code of its canonical spelling."""
+
+    def __init__(self, dictionary: Dictionary) -> None:
+        super().__init__()
+        self._dictionary = dictionary
+
+    def __missing__(self, raw: bytes) -> int:
+        value = _DECODE(raw.decode("utf-8", "surrogateescape")) if raw else None
+        code = self[raw] = self._dictionary.code(canonical_json(value))
+        return code
+
+
+def _getter(field: str) -> Callable[[list[Any]], list[Any]]:
+    """A compiled comprehension over one attribute: a third of the cost of `getattr` in a loop."""
+    if field not in _GETTERS:
+        _GETTERS[field] = eval(f"lambda objects: [o.{field} for o in objects]")
+    return _GETTERS[field]
+
+
+_GETTERS: dict[str, Callable[[list[Any]], list[Any]]] = {}
+
+
+def _split_raw(raws: list[Any]) -> list[bytes]:
+    """The text of each raw value; JSON text cannot hold a zero byte."""
+    return b"\0".join(raws).split(b"\0") if raws else []
+
+
+def _exact_ns(microseconds: np.ndarray) -> np.ndarray | None:
+    """Doubles of microseconds -> ns, or None where a double is not surely the decimal number that was written."""
+    if len(microseconds) == 0:
+        return np.empty(0, np.int64)
+    whole = np.floor(microseconds)
+    part = (microseconds - whole) * 1000
+    rounded = np.rint(part)
+    sure = (np.abs(part - rounded) < _DOUBLE_ERROR_NS) & (np.abs(microseconds) < EXACT_MICROSECONDS)
+    if not sure.all():  # also where one is NaN: the field was missing
+        return None
+    return whole.astype(np.int64) * 1000 + rounded.astype(np.int64)
+
+
+def _text_ns(texts: list[Any]) -> np.ndarray:
+    """Digits of microseconds -> ns. Raises `MismatchError` for what is no usable time."""
+    raws = _split_raw(texts)
+    lengths = np.array([len(raw) for raw in raws])
+    out = np.empty(len(raws), np.int64)
+    for length in np.unique(lengths).tolist():
+        rows = np.flatnonzero(lengths == length)
+        block = np.frombuffer(b"".join([raws[i] for i in rows.tolist()]), np.uint8).reshape(len(rows), length)
+        values = _digits_ns(block)
+        out[rows] = values if values is not None else [_one_ns(raws[i]) for i in rows.tolist()]
+    return out
+
+
+def _digits_ns(block: np.ndarray) -> np.ndarray | None:
+    """Rows of equally long decimal numbers of at most three decimals -> ns; None for any other text."""
+    count, length = block.shape
+    dots = np.flatnonzero(block[0] == ord(".")).tolist() if length else []
+    dot = dots[0] if dots else length
+    decimals = max(length - dot - 1, 0)
+    if not 0 < length <= 19 or decimals > 3 or (dots and not (block[:, dot] == ord(".")).all()):
+        return None
+    total = np.zeros(count, np.int64)
+    for position in range(length):
+        if position != dot:
+            digit = block[:, position] - np.uint8(ord("0"))
+            if (digit > 9).any():
+                return None
+            total = total * 10 + digit
+    return total * 10 ** (3 - decimals)
+
+
+def _one_ns(raw: bytes) -> int:
+    value = to_ns(_DECODE(raw.decode())) if raw else None
+    if value is None:
+        raise MismatchError
+    return value
+
+
+def _name(value: dict[str, Any]) -> str | None:
+    return to_label(value.get("name"))
+
+
+def _mark_id(value: dict[str, Any]) -> str | None:
+    """What joins the two marks of an asynchronous slice."""
+    identifier = value.get("id", value.get("id2"))
+    if isinstance(identifier, dict):
+        identifier = next(iter(identifier.values()), None)
+    label = to_label(identifier)
+    scope = to_text(value.get("scope"))
+    return label if scope is None or label is None else f"{scope}:{label}"
+
+
+def _device_label(args: dict[str, Any]) -> str:
+    """cpu, cuda:0, ... of a [memory] event."""
+    kind, number = args.get("Device Type"), args.get("Device Id")
+    name = _DEVICE_TYPES.get(kind, f"device-type-{kind}") if isinstance(kind, int) else "unknown"
+    return name if kind == 0 or number is None else f"{name}:{number}"

@@ -1,0 +1,128 @@
+"""Raw columns: what an engine hands over for each table, before `normalize` gives them their public form.
+
+Text is a code into the file's `Dictionary` (0: null), times are nanoseconds as in the file (no base added),
+arguments have their Python values. Rows stand in file order.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from traceanalyzer.read.losses import Losses
+from traceanalyzer.read.source import Source
+from traceanalyzer.schema import COLLECTIVES, EVENT_TABLES, Column, table
+
+#: ``small``: a kind, phase or flag (one byte). ``code``: text as a dictionary code. ``time``: Int64 ns.
+#: ``values``: a list of Python values, None where unknown.
+RawType = Literal["small", "code", "time", "values"]
+
+_SPAN: dict[str, RawType] = {"name": "code", "pid": "code", "tid": "code", "ts": "time", "dur": "time"}
+#: Event fields of each raw table; the columns read from ``args`` come on top (`arg_columns`).
+RAW_FIELDS: dict[str, dict[str, RawType]] = {
+    "kernels": {"kind": "small", **_SPAN},
+    "launches": {"kind": "small", **_SPAN},
+    "ops": _SPAN,
+    "annotations": {"kind": "small", **_SPAN},
+    "python_calls": _SPAN,
+    "slices": {"category": "code", **_SPAN, "args": "values"},
+    "collectives": {"kind": "small", **_SPAN},
+    "flows": {"kind": "small", "category": "code", "pid": "code", "tid": "code", "ts": "time", "id": "values"},
+    "counters": {
+        "name": "code", "series": "code", "pid": "code", "tid": "code", "ts": "time", "value": "values",
+    },
+    "marks": {
+        "kind": "small", "category": "code", "name": "code", "pid": "code", "tid": "code", "ts": "time",
+        "id": "code", "args": "values",
+    },
+}  # fmt: skip
+#: Tables whose events may also carry collective metadata.
+COLLECTIVE_TABLES = ("kernels", "ops")
+COLLECTIVE_MARK = "collective"
+#: Argument columns kept as dictionary codes rather than values.
+_CODED = ("label", "text", "json")
+
+
+def arg_columns(table_name: str) -> tuple[Column, ...]:
+    """The columns of a raw table that come from ``args``."""
+    return () if table_name == "marks" else table(table_name).arg_columns
+
+
+def raw_types(table_name: str) -> dict[str, RawType]:
+    """Every column of a raw table with its raw type. The three columns of a ``dim3`` are separate."""
+    types = dict(RAW_FIELDS[table_name])
+    for column in arg_columns(table_name):
+        types[column.name] = "code" if column.kind in _CODED else "values"
+    return types
+
+
+class Dictionary(dict[str, int]):
+    """Text -> code, in order of first appearance. Code 0 stands for null."""
+
+    def __init__(self, losses: Losses) -> None:
+        super().__init__()
+        self.texts: list[str | None] = [None]
+        self._losses = losses
+
+    def __missing__(self, text: str) -> int:
+        code = len(self.texts)
+        self.texts.append(self.cleaned(text))
+        self[text] = code
+        return code
+
+    def code(self, text: str | None) -> int:
+        """The code of a text, 0 for None."""
+        return 0 if text is None else self[text]
+
+    def cleaned(self, text: str) -> str:
+        """Text that can be stored: bytes that were no UTF-8 become replacement characters."""
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            self._losses.add("invalid-utf8", "texts that are not UTF-8; bad bytes were replaced")
+            return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        return text
+
+
+def new_column(raw_type: RawType) -> Any:
+    """An empty growing column of a raw type."""
+    return {"small": lambda: array("B"), "code": lambda: array("I"), "time": lambda: array("q"),
+            "values": list}[raw_type]()  # fmt: skip
+
+
+class Sink(Protocol):
+    """Takes filled raw columns of a table, in file order."""
+
+    def add(self, table_name: str, columns: dict[str, Any], dictionary: Dictionary) -> None: ...
+
+
+@dataclass
+class Scan:
+    """What an engine found in one file besides the rows it handed to the sink."""
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Top-level keys other than ``traceEvents``, decoded (floats as Decimal)."""
+    threads: dict[tuple[str | None, str | None], dict[str, str]] = field(default_factory=dict)
+    """(pid, tid) -> process_name, process_labels, thread_name from metadata events."""
+    counts: Counter[tuple[str | None, str | None]] = field(default_factory=Counter)
+    """(ph, cat) -> entries of the event array."""
+    not_events: int = 0
+    """Entries of the event array that are no objects."""
+    container: Literal["object", "array"] = "object"
+    whole: bool = True
+
+
+class Engine(Protocol):
+    """Turns JSON text into raw columns. All engines give the same rows in the same order."""
+
+    name: str
+
+    def scan(self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str]) -> Scan:
+        """Read a whole file. Raises `UnreadableError` for what is no event trace."""
+        ...
+
+
+ALL_TABLES = frozenset(each.name for each in EVENT_TABLES)
+assert COLLECTIVE_MARK in COLLECTIVES.schema

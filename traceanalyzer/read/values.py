@@ -1,0 +1,122 @@
+"""From the values of a JSON text to those of a column: exact nanoseconds, ids, labels, canonical JSON.
+
+The JSON is decoded with ``parse_float=Decimal`` and NaN or Infinity as None, so that nothing passes a double.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from typing import Any
+
+from traceanalyzer.schema import ArgKind
+
+#: A time further than this from 0 does not fit 64 bits of nanoseconds.
+LIMIT_NS = (1 << 63) - 1
+_EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
+_LARGEST_EXPONENT = 18
+_SIGNED_64 = 1 << 63
+
+
+def decoder() -> json.JSONDecoder:
+    """A decoder that keeps every digit, accepts control characters in strings, and reads NaN as None."""
+    return json.JSONDecoder(parse_float=Decimal, parse_constant=lambda _: None, strict=False)
+
+
+def to_decimal(value: Any) -> Decimal | None:
+    """The number that a value holds, a string that spells one included; None for anything else."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int):
+        return Decimal(value)
+    if isinstance(value, str):
+        try:
+            value = Decimal(value.strip())
+        except InvalidOperation:
+            return None
+    if isinstance(value, Decimal) and value.is_finite() and value.adjusted() <= _LARGEST_EXPONENT:
+        return value
+    return None
+
+
+def to_ns(microseconds: Any) -> int | None:
+    """Microseconds as recorded -> whole nanoseconds, half to even; None for what is no usable time."""
+    if type(microseconds) is int:
+        nanoseconds = microseconds * 1000
+    else:
+        number = to_decimal(microseconds)
+        if number is None:
+            return None
+        nanoseconds = int(_EXACT.to_integral_value(_EXACT.multiply(number, 1000)))
+    return nanoseconds if -LIMIT_NS <= nanoseconds <= LIMIT_NS else None
+
+
+def to_integer(value: Any) -> int | None:
+    """A whole number, from a number or a string that spells one (hexadecimal too)."""
+    if type(value) is int:
+        return value
+    if isinstance(value, str) and value[:2].lower() == "0x":
+        try:
+            return int(value, 16)
+        except ValueError:
+            return None
+    number = to_decimal(value)
+    return int(number) if number is not None and number == number.to_integral_value() else None
+
+
+def to_signed_64(value: int | None) -> int | None:
+    """An id of up to 64 bits as a signed number; larger ones cannot be kept."""
+    if value is None or -_SIGNED_64 <= value < _SIGNED_64:
+        return value
+    return value - 2 * _SIGNED_64 if value < 2 * _SIGNED_64 else None
+
+
+def to_label(value: Any) -> str | None:
+    """A name that may be written as a number: 7 and "7" are the same stream."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+        return None
+    return str(value)
+
+
+def to_dim3(value: Any) -> tuple[int, int, int] | None:
+    """[x, y, z] of whole numbers, or None."""
+    if isinstance(value, list) and len(value) == 3:
+        x, y, z = map(to_integer, value)
+        if x is not None and y is not None and z is not None:
+            return x, y, z
+    return None
+
+
+def to_number(value: Any) -> float | None:
+    """A double, from a number or a string that spells one."""
+    number = to_decimal(value)
+    return None if number is None else float(number)
+
+
+def to_text(value: Any) -> str | None:
+    """A string; a value of any other type is not one."""
+    return value if isinstance(value, str) else None
+
+
+def canonical_json(value: Any) -> str | None:
+    """JSON text with one spelling for equal values. A string stands for itself: some writers quote whole lists."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=float)
+
+
+CONVERTERS = {
+    "integer": to_integer,
+    "number": to_number,
+    "label": to_label,
+    "text": to_text,
+    "json": canonical_json,
+    "dim3": to_dim3,
+}
+
+
+def convert(kind: ArgKind, value: Any) -> Any:
+    """A value of `args` as the column's kind wants it; None where it is of another type."""
+    return None if value is None else CONVERTERS[kind](value)
