@@ -59,9 +59,7 @@ def intersect(a: pl.DataFrame, b: pl.DataFrame, by: Sequence[str] = ()) -> pl.Da
     return _where((pl.col("in_a") > 0) & (pl.col("in_b") > 0), a, b, by)
 
 
-def gaps(
-    intervals: pl.DataFrame, by: Sequence[str] = (), *, within: pl.DataFrame | None = None
-) -> pl.DataFrame:
+def gaps(intervals: pl.DataFrame, by: Sequence[str] = (), *, within: pl.DataFrame | None = None) -> pl.DataFrame:
     """What is not covered between the first start and the last end of each group, or `within` another set.
 
     Without `within` a point in a gap cuts it in two: the gap before it and the gap after it.

@@ -1,0 +1,70 @@
+"""What `info` says about files, runs and devices."""
+
+from __future__ import annotations
+
+from builders import annotation, kernel, memcpy, memset, op, trace, traces
+from hypothesis import given
+from strategies import traces_of_ranks
+
+from traceanalyzer.analyses import overview
+from traceanalyzer.trace import Trace
+
+
+def test_missing_ranks_are_those_of_the_world_that_no_file_is_from() -> None:
+    two = traces(*(trace([kernel("a", at=0, dur=1)], rank=rank, world_size=4) for rank in (0, 2)))
+    found = overview.runs(two).row(0, named=True)
+    assert (found["ranks"], found["ranks_missing"], found["files"]) == ([0, 2], [1, 3], 2)
+
+
+def test_without_a_world_size_nobody_knows_what_is_missing() -> None:
+    found = overview.runs(trace([kernel("a", at=0, dur=1)], rank=None)).row(0, named=True)
+    assert (found["ranks"], found["ranks_missing"]) == ([], None)
+
+
+def test_runs_are_apart_and_times_are_summed_over_devices() -> None:
+    both = traces(
+        trace([kernel("a", at=0, dur=10), kernel("b", at=5, dur=10, device=1)], run="one"),
+        trace([kernel("a", at=0, dur=10), kernel("a", at=20, dur=5)], run="two"),
+    )
+    found = overview.runs(both).select("run", "devices", "span_ns", "busy_ns", "idle_ns")
+    assert found.rows() == [("one", 2, 20_000, 20_000, 0), ("two", 1, 25_000, 15_000, 10_000)]
+
+
+def test_kinds_of_activity_are_counted_apart() -> None:
+    events = [kernel("a", at=0, dur=1), memcpy(at=1, dur=1), memset(at=2, dur=1), memset(at=3, dur=1)]
+    found = overview.devices(trace(events)).select("device", "name", "sms", "kernels", "copies", "sets")
+    assert found.rows() == [("0", "Test GPU", 100, 1, 1, 2)]
+
+
+def test_a_file_without_device_activity_has_a_row_with_unknown_times() -> None:
+    found = overview.devices(trace([op("aten::mm", at=0, dur=5)]))
+    assert found.select("rank", "device", "span_ns", "kernels").rows() == [(0, None, None, None)]
+
+
+def test_left_out_files_are_listed_with_their_reason() -> None:
+    both = traces(
+        trace([kernel("a", at=0, dur=10)], path="a.json"),
+        trace([kernel("a", at=0, dur=10)], path="copy.json", used=False, reason="duplicate"),
+    )
+    found = overview.files(both).select("path", "used", "reason", "busy_ns")
+    assert found.rows() == [("a.json", True, None, 10_000), ("copy.json", False, "duplicate", None)]
+    assert overview.runs(both)["files"].to_list() == [1]
+
+
+def test_events_are_counted_by_category_with_the_table_that_holds_them() -> None:
+    events = [op("x", at=0, dur=1), op("y", at=1, dur=1), annotation("z", at=0, dur=9)]
+    found = overview.events(trace(events)).rows()
+    assert found == [("X", "cpu_op", "ops", 2), ("X", "user_annotation", "annotations", 1)]
+
+
+def test_nothing_read_gives_no_rows() -> None:
+    for analysis in (overview.devices, overview.files, overview.runs, overview.events):
+        assert analysis(Trace.empty()).is_empty()
+
+
+@given(traces_of_ranks())
+def test_counts_and_times_are_conserved_from_devices_to_files_to_runs(drawn: Trace) -> None:
+    devices, files, runs = overview.devices(drawn), overview.files(drawn), overview.runs(drawn)
+    assert devices.select("kernels", "copies", "sets").sum().sum_horizontal().sum() == drawn.kernels.height
+    for column in ("busy_ns", "span_ns", "idle_ns", "kernels"):
+        assert devices[column].sum() == files[column].sum() == runs[column].sum()

@@ -1,0 +1,102 @@
+"""What is in these files: runs with the ranks found and missing, files, devices, events by kind."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from traceanalyzer.analyses.device_time import device_time
+from traceanalyzer.trace import Trace
+
+_KIND_COUNTS = {"kernels": "kernel", "copies": "memcpy", "sets": "memset"}
+#: A damaged world size must not make a list of a billion missing ranks.
+_MOST_RANKS = 1 << 17
+
+#: What each figure is, word for word as it is shown with `--explain`.
+DEFINITIONS = {
+    "span_ns": "last end minus first start of the device activity (kernels, copies, sets) of a device",
+    "busy_ns": "length of the union of the device activity of a device over all its streams",
+    "idle_ns": "span_ns minus busy_ns; time before the first and after the last activity is in neither",
+    "ranks_missing": "ranks below the world size that no file is from",
+    "kernels": "events of category kernel; copies and sets are counted apart",
+    "streams": "streams with device activity",
+    "sms": "streaming multiprocessors (compute units on AMD), as the file says",
+    "events": "entries of the event array, of whatever kind",
+    "json_bytes": "size of the JSON text inside the file, unpacked",
+    "whole": "false: the file was cut or damaged, and what could be read was kept",
+}
+
+
+def devices(trace: Trace) -> pl.DataFrame:
+    """One row per file and device, and one with null device for a file without device activity.
+
+    Adds to `device_time` the file it came from, the device's `name` and `sms`, and how many `kernels`, `copies`
+    and `sets` ran on it. What a file without activity did is not known: its times are null.
+    """
+    key = ["source", "device"]
+    counts = trace.kernels.group_by(key).agg(
+        (pl.col("kind") == kind).sum().cast(pl.Int64).alias(column) for column, kind in _KIND_COUNTS.items()
+    )
+    described = trace.devices.unique(key).select(*key, "name", "sms")
+    active = device_time(trace.kernels).drop("rank", "events").join(counts, on=key).join(described, on=key, how="left")
+    files = trace.used.select("source", "path", "run", "stage", "rank")
+    return files.join(active, on="source", how="left", maintain_order="left_right").select(
+        "source", "path", "run", "stage", "rank", "device", "name", "sms", "streams", "span_ns", "busy_ns", "idle_ns",
+        *_KIND_COUNTS,
+    )  # fmt: skip
+
+
+def files(trace: Trace) -> pl.DataFrame:
+    """One row per file, or per rank of a merged one, left-out files included.
+
+    Times are sums over the devices of the file; null where it has no device activity or is left out.
+    """
+    columns = ("span_ns", "busy_ns", "idle_ns", *_KIND_COUNTS)
+    per_file = (
+        devices(trace)
+        .drop_nulls("device")
+        .group_by("source")
+        .agg(
+            pl.col("device").cast(pl.String).alias("devices"),
+            pl.col("name").drop_nulls().first().cast(pl.String).alias("gpu"),
+            pl.col("sms").drop_nulls().first(),
+            *(pl.col(column).sum() for column in columns),
+        )
+    )
+    return trace.ranks.join(per_file, on="source", how="left", maintain_order="left").select(
+        "path", "run", "stage", "rank", "world_size", "used", "reason", "producer", "whole", "devices", "gpu", "sms",
+        *columns, "events", "file_bytes", "json_bytes", "gzipped",
+    )  # fmt: skip
+
+
+def runs(trace: Trace) -> pl.DataFrame:
+    """One row per run: how many files, which ranks are there and which are not, and summed device times.
+
+    `ranks_missing` is null where the world size is not known; a file with an unknown rank counts in `files` only.
+    """
+    facts = trace.used.group_by("run", maintain_order=True).agg(
+        pl.col("stage").first(),
+        files=pl.len().cast(pl.Int64),
+        world_size=pl.col("world_size").max(),
+        ranks=pl.col("rank").drop_nulls().unique().sort(),
+        producers=pl.col("producer").drop_nulls().unique().sort(),
+    )
+    per_run = devices(trace).drop_nulls("device")
+    times = per_run.group_by("run").agg(
+        devices=pl.len().cast(pl.Int64),
+        gpus=pl.col("name").drop_nulls().unique().cast(pl.String).sort(),
+        sms=pl.col("sms").drop_nulls().unique().sort(),
+        **{name: pl.col(name).sum() for name in ("span_ns", "busy_ns", "idle_ns", *_KIND_COUNTS)},
+    )
+    everyone = pl.int_ranges(0, pl.col("world_size").clip(0, _MOST_RANKS), dtype=pl.Int32)
+    missing = everyone.list.set_difference("ranks").list.sort()
+    return facts.join(times, on="run", how="left", maintain_order="left").with_columns(
+        ranks_missing=pl.when(pl.col("world_size").is_not_null()).then(missing),
+        devices=pl.col("devices").fill_null(0),
+    )
+
+
+def events(trace: Trace) -> pl.DataFrame:
+    """How many events of each `phase` and `category` there are and which table holds them, most first."""
+    key = ["phase", "category", "table"]
+    found = trace.event_counts.group_by(key).agg(pl.col("count").sum())
+    return found.sort("count", *key, descending=[True, False, False, False])

@@ -1,0 +1,91 @@
+"""Narrow a trace to runs, ranks, devices, streams or a stretch of time before it is analysed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+import polars as pl
+
+from traceanalyzer.errors import UsageError
+from traceanalyzer.read.identity import natural_key
+from traceanalyzer.text import did_you_mean, listed, ranges
+from traceanalyzer.trace import Trace
+
+#: From and to, in ns after the first device activity of each file; None: open.
+Between = tuple[int | None, int | None]
+
+
+def select(
+    trace: Trace,
+    *,
+    runs: Collection[str] = (),
+    ranks: Collection[int] = (),
+    devices: Collection[str] = (),
+    streams: Collection[str] = (),
+    between_ns: Between | None = None,
+) -> Trace:
+    """The part of a trace that was asked for; an empty choice leaves everything.
+
+    `runs` are names or shell patterns (`*-DECODE`). `runs` and `ranks` narrow every table; `devices`, `streams`
+    and `between_ns` narrow the device activity only, so that links to the host side stay whole. An activity
+    belongs to the stretch of time that holds its start, and is then counted in full: stretches that tile a
+    trace add up to it. Raises `UsageError` for a run, rank, device or stream that is not there.
+    """
+    chosen = _choose_sources(trace.used, runs, ranks)
+    if chosen.height < trace.used.height:
+        trace = _only_sources(trace, chosen)
+    kernels = _only_labels(trace.kernels, "device", devices)
+    kernels = _only_labels(kernels, "stream", streams)
+    if between_ns is not None:
+        kernels = _between(kernels, trace.ranks, between_ns)
+    return replace(trace, kernels=kernels)
+
+
+def _choose_sources(used: pl.DataFrame, runs: Collection[str], ranks: Collection[int]) -> pl.DataFrame:
+    for pattern in runs:
+        known = used["run"].unique(maintain_order=True).to_list()
+        if not any(fnmatchcase(run, pattern) for run in known):
+            hint = did_you_mean(pattern, known) or f"; there is {listed(known)}"
+            raise UsageError(f"no run {pattern!r} in these files{hint}")
+    if runs:
+        matches = [any(fnmatchcase(run, pattern) for pattern in runs) for run in used["run"]]
+        used = used.filter(pl.Series(matches, dtype=pl.Boolean))
+    missing = set(ranks) - set(used["rank"].drop_nulls())
+    if missing:
+        known_ranks = ranges(used["rank"].drop_nulls()) or "none with a known number"
+        raise UsageError(f"no rank {ranges(missing)} in these files; ranks: {known_ranks}")
+    return used.filter(pl.col("rank").is_in(list(ranks))) if ranks else used
+
+
+def _only_sources(trace: Trace, chosen: pl.DataFrame) -> Trace:
+    sources = chosen["source"].to_list()
+    tables = {
+        name: frame.filter(pl.col("source").is_in(sources))
+        for name, frame in trace.tables.items()
+        if "source" in frame.columns
+    }
+    about = pl.col("path").is_null() | pl.col("path").is_in(chosen["path"].to_list())
+    return replace(trace, **tables, notes=trace.notes.filter(about))
+
+
+def _only_labels(kernels: pl.DataFrame, column: str, wanted: Collection[str]) -> pl.DataFrame:
+    if not wanted:
+        return kernels
+    known = {str(label) for label in kernels[column].unique().drop_nulls()}
+    missing = sorted(set(wanted) - known, key=natural_key)
+    if missing:
+        there = listed(sorted(known, key=natural_key), at_most=20) or "none"
+        raise UsageError(f"no {column} {', '.join(missing)} in these files; {column}s: {there}")
+    return kernels.filter(pl.col(column).cast(pl.String).is_in(list(wanted)))
+
+
+def _between(kernels: pl.DataFrame, ranks: pl.DataFrame, between_ns: Between) -> pl.DataFrame:
+    lower, upper = between_ns
+    at = pl.col("start_ns") - pl.col("first_ns")
+    inside = (at >= lower if lower is not None else pl.lit(value=True)) & (
+        at < upper if upper is not None else pl.lit(value=True)
+    )
+    anchored = kernels.join(ranks.select("source", "first_ns"), on="source", maintain_order="left")
+    return anchored.filter(inside).drop("first_ns")

@@ -1,0 +1,180 @@
+"""Which kernels the device time goes to: by full name, by short name or by class of work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, get_args
+
+import polars as pl
+
+from traceanalyzer.analyses.device_time import device_time
+from traceanalyzer.analyses.labels import label
+from traceanalyzer.analyses.sm_fill import sm_fill, with_blocks_and_sms
+from traceanalyzer.errors import UsageError
+from traceanalyzer.trace import Trace
+
+if TYPE_CHECKING:
+    from traceanalyzer.classify import RuleTable
+
+By = Literal["name", "short", "class"]
+Sort = Literal["total", "count", "mean", "p50", "p99", "max", "sm_fill", "name"]
+BYS: tuple[By, ...] = get_args(By)
+SORTS: tuple[Sort, ...] = get_args(Sort)
+
+#: What each figure is, word for word as it is shown with `--explain`.
+DEFINITIONS = {
+    "count": "kernels of that name that the trace holds",
+    "total_ns": "plain sum of their durations as recorded; kernels that overlap are each counted in full",
+    "mean_ns": "total_ns / count, rounded half to even",
+    "p50_ns": "nearest-rank percentile: the shortest duration that at least 50 % of the kernels do not exceed",
+    "p99_ns": "nearest-rank percentile: the shortest duration that at least 99 % of the kernels do not exceed",
+    "min_ns": "shortest duration",
+    "max_ns": "longest duration",
+    "share_of_kernel_time": "total_ns / total_ns of all kernels of the run, before filter and limit",
+    "share_of_busy": "total_ns / busy time summed over the devices of the run; above 1 in sum where kernels overlap",
+    "blocks": "blocks of a launch (product of the grid); unknown where launches differ or do not say",
+    "grids": "number of different grids among the launches that say",
+    "sm_fill": "min(1, blocks / SMs of the device), weighted by duration over the launches that say",
+    "ranks": "number of ranks that ran it",
+}
+
+_KEY: dict[By, str] = {"name": "name", "short": "short_name", "class": "class"}
+_COLUMN: dict[Sort, str] = {
+    "total": "total_ns", "count": "count", "mean": "mean_ns", "p50": "p50_ns", "p99": "p99_ns",
+    "max": "max_ns", "sm_fill": "sm_fill",
+}  # fmt: skip
+
+
+def top_kernels(
+    trace: Trace,
+    *,
+    by: By = "name",
+    filter: str | None = None,
+    sort: Sort = "total",
+    rules: RuleTable | None = None,
+) -> pl.DataFrame:
+    """One row per kernel name (`by` name), short name or class and run, the largest first; see `DEFINITIONS`.
+
+    Runs are apart: every share is of its own run. Copies and sets are left out, except `by` class, where they
+    are the class memory and part of the whole. `filter` is a regular expression, searched in the full names; it
+    removes kernels and leaves the shares alone. Ties are in order of name. Where a group holds several kernels,
+    what they do not share (`kernel`, `short_name`, `class`, `blocks`) is null.
+    """
+    pattern = _compiled(filter)
+    launches = _launches(trace, by, rules)
+    totals = launches.group_by("run").agg(all_ns=pl.col("duration_ns").sum())
+    busy = _busy_by_run(trace)
+    if pattern is not None:
+        launches = launches.join(_matching(launches, pattern), on="name", how="semi", nulls_equal=True)
+    key = ["run", "group"]
+    rows = (
+        launches.group_by(key)
+        .agg(*_figures())
+        .join(_grids(launches, key), on=key, how="left", nulls_equal=True)
+        .join(sm_fill(launches, key), on=key, how="left", nulls_equal=True)
+        .join(totals, on="run", how="left")
+        .join(busy, on="run", how="left")
+        .with_columns(*_ratios())
+    )
+    return _in_order(rows.select(_columns(by)), sort, by)
+
+
+def _compiled(pattern: str | None) -> re.Pattern[str] | None:
+    if pattern is None:
+        return None
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"{pattern!r} is no regular expression: {error}") from error
+
+
+def _launches(trace: Trace, by: By, rules: RuleTable | None) -> pl.DataFrame:
+    """The activity that counts, with its run, labels, blocks, SMs and the text it is grouped by."""
+    activity = trace.kernels if by == "class" else trace.kernels.filter(pl.col("kind") == "kernel")
+    return (
+        with_blocks_and_sms(activity, trace.devices)
+        .join(trace.ranks.select("source", "run"), on="source", how="left")
+        .join(label(activity, rules), on=["kind", "name"], how="left", nulls_equal=True)
+        .with_columns(group=pl.col(_KEY[by]).cast(pl.String))
+    )
+
+
+def _busy_by_run(trace: Trace) -> pl.DataFrame:
+    devices = device_time(trace.kernels).join(trace.ranks.select("source", "run"), on="source", how="left")
+    return devices.group_by("run").agg(pl.col("busy_ns").sum())
+
+
+def _matching(launches: pl.DataFrame, pattern: re.Pattern[str]) -> pl.DataFrame:
+    distinct = launches.select("name").unique()
+    hits = [name is not None and bool(pattern.search(name)) for name in distinct["name"].cast(pl.String)]
+    return distinct.filter(pl.Series(hits, dtype=pl.Boolean))
+
+
+def _figures() -> list[pl.Expr]:
+    duration = pl.col("duration_ns")
+    return [
+        _shared(pl.col("name").cast(pl.String)).alias("kernel"),
+        _shared("short_name"),
+        _shared("class"),
+        pl.len().cast(pl.Int64).alias("count"),
+        duration.sum().alias("total_ns"),
+        _nearest_rank(50),
+        _nearest_rank(99),
+        duration.min().alias("min_ns"),
+        duration.max().alias("max_ns"),
+        _shared("blocks"),
+        pl.col("source").n_unique().cast(pl.Int64).alias("ranks"),
+    ]
+
+
+def _shared(column: str | pl.Expr) -> pl.Expr:
+    """The value that all rows of a group have; null where they differ."""
+    value = pl.col(column) if isinstance(column, str) else column
+    return pl.when(value.n_unique() == 1).then(value.first())
+
+
+def _nearest_rank(percent: int) -> pl.Expr:
+    rank = (pl.len().cast(pl.Int64) * percent + 99) // 100  # ceil(n p / 100), counted from 1, in whole numbers
+    return pl.col("duration_ns").sort().get(rank - 1).alias(f"p{percent}_ns")
+
+
+def _grids(launches: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
+    axes = ["grid_x", "grid_y", "grid_z"]
+    distinct = launches.drop_nulls(axes).select(*key, *axes).unique()
+    return distinct.group_by(key).agg(grids=pl.len().cast(pl.Int64))
+
+
+def _ratios() -> list[pl.Expr]:
+    def share(whole: str) -> pl.Expr:
+        return pl.when(pl.col(whole) > 0).then(pl.col("total_ns") / pl.col(whole))
+
+    return [
+        _rounded_mean().alias("mean_ns"),
+        share("all_ns").alias("share_of_kernel_time"),
+        share("busy_ns").alias("share_of_busy"),
+        pl.col("grids").fill_null(0),
+    ]
+
+
+def _rounded_mean() -> pl.Expr:
+    """total / count to the nearest whole number, halves to the even one, without a double in between."""
+    total, count = pl.col("total_ns"), pl.col("count")
+    floor, twice_rest = total // count, 2 * (total % count)
+    up = (twice_rest > count) | ((twice_rest == count) & (floor % 2 == 1))
+    return floor + up.cast(pl.Int64)
+
+
+def _columns(by: By) -> list[str]:
+    group = [] if by == "name" else ["group"]
+    return [
+        "run", *group, "kernel", "short_name", "class", "count", "total_ns", "mean_ns", "p50_ns", "p99_ns", "min_ns",
+        "max_ns", "share_of_kernel_time", "share_of_busy", "blocks", "grids", "sm_fill", "ranks",
+    ]  # fmt: skip
+
+
+def _in_order(rows: pl.DataFrame, sort: Sort, by: By) -> pl.DataFrame:
+    name = "kernel" if by == "name" else "group"
+    if sort == "name":
+        return rows.sort("run", name)
+    return rows.sort("run", _COLUMN[sort], name, descending=[False, True, False], nulls_last=[False, True, False])

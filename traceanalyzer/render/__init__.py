@@ -1,0 +1,1 @@
+"""Drawing a `Report`: terminal, Markdown, JSON, CSV, Parquet. Nothing here computes a figure."""

@@ -1,0 +1,92 @@
+"""From the values of a section to the text of its cells, the same for every renderer that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from traceanalyzer.render import formats
+from traceanalyzer.report import Column, Fact, Kind, Remainder, Section
+from traceanalyzer.text import counted
+
+#: Kinds that are read from the left; numbers stand on the right, so that their digits line up.
+_LEFT: frozenset[Kind] = frozenset({"text", "name", "class", "path", "flag"})
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """A column as text: heading, unit (`ms`, or nothing) and one cell a row."""
+
+    column: Column
+    unit: str
+    cells: tuple[str, ...]
+    marked: tuple[bool, ...]
+
+    @property
+    def left(self) -> bool:
+        """Whether the column is aligned to the left."""
+        return self.column.kind in _LEFT
+
+
+def text_columns(section: Section) -> list[TextColumn]:
+    """All columns of a section as text, in its order."""
+    units = _time_units(section)
+    return [_text_column(section, column, units.get(_unit_key(column))) for column in section.columns]
+
+
+def fact(each: Fact) -> str:
+    """`busy 800 ms (64.8%)`."""
+    text = " ".join(part for part in (each.label, _single(each.value, each.kind)) if part)
+    return text if each.share is None else f"{text} ({formats.share(each.share)})"
+
+
+def remainder(rest: Remainder) -> str:
+    """`12 more kernels, 3.20 ms, 0.4%`."""
+    parts = [counted(rest.count, f"more {rest.noun}")]
+    if rest.total_ns is not None:
+        parts.append(formats.ns(rest.total_ns))
+    if rest.share is not None:
+        parts.append(formats.share(rest.share))
+    return ", ".join(parts)
+
+
+def _text_column(section: Section, column: Column, unit: formats.TimeUnit | None) -> TextColumn:
+    values = section.frame[column.name].to_list()
+    cells = formats.times(values, unit) if unit else [_single(value, column.kind) for value in values]
+    marks = section.frame[column.mark].fill_null(value=False).to_list() if column.mark else [False] * len(cells)
+    return TextColumn(column, unit[0] if unit else "", tuple(cells), tuple(marks))
+
+
+def _time_units(section: Section) -> dict[str, formats.TimeUnit]:
+    values: dict[str, list[int | None]] = {}
+    for column in section.columns:
+        if column.kind == "time":
+            values.setdefault(_unit_key(column), []).extend(section.frame[column.name].to_list())
+    return {key: formats.time_unit(found) for key, found in values.items()}
+
+
+def _unit_key(column: Column) -> str:
+    return column.unit_of or column.name
+
+
+def _single(value: Any, kind: Kind) -> str:
+    if value is None:
+        return formats.UNKNOWN
+    if kind == "time":
+        return formats.ns(value)
+    if kind == "count":
+        return formats.count(value)
+    if kind == "share":
+        return formats.share(value)
+    if kind == "bytes":
+        return formats.size(value)
+    if kind == "flag":
+        return "yes" if value else "no"
+    return formats.visible(_joined(value))
+
+
+def _joined(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(str, value))
+    return str(value)

@@ -1,0 +1,112 @@
+"""Numbers as people read them: one unit per column, aligned decimals, and no number that lies.
+
+A rounded number never says something exact that is not so: what is not zero never prints as zero (`<0.1`), and
+0 % and 100 % stand only where they are exact. Unknown prints as a dash, never as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import ROUND_HALF_EVEN, Decimal
+
+#: What stands for a value that is not known.
+UNKNOWN = "–"
+
+#: A unit of time: its name and how many ns it has.
+TimeUnit = tuple[str, int]
+TIME_UNITS: tuple[TimeUnit, ...] = (
+    ("ns", 1), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000),
+)  # fmt: skip
+_BYTE_UNITS = (("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40))
+
+
+def count(value: int | None) -> str:
+    """`1,204`."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def ns(value: int | None) -> str:
+    """One time on its own, with three significant digits: `64.6 ms`."""
+    if value is None:
+        return UNKNOWN
+    unit = _fitting(abs(value), TIME_UNITS)
+    return f"{scaled(value, unit[1], _decimals(abs(value), unit[1]))} {unit[0]}"
+
+
+def size(value: int | None) -> str:
+    """Bytes in binary units: `1.50 GiB`."""
+    if value is None:
+        return UNKNOWN
+    unit = _fitting(abs(value), _BYTE_UNITS)
+    return f"{scaled(value, unit[1], _decimals(abs(value), unit[1]))} {unit[0]}"
+
+
+def share(value: float | None, decimals: int = 1) -> str:
+    """A share of 1 as a percentage: `63.1%`; `0.0%` and `100.0%` only where that is exact."""
+    if value is None:
+        return UNKNOWN
+    smallest = Decimal(1).scaleb(-decimals)
+    percent = (Decimal(value) * 100).quantize(smallest, ROUND_HALF_EVEN)
+    if percent == 0 and value > 0:
+        return f"<{smallest}%"
+    if percent == 100 and value < 1:
+        return f">{100 - smallest}%"
+    if percent == 100 and value > 1:
+        return f">{percent}%"
+    return f"{percent}%"
+
+
+def time_unit(values: Sequence[int | None]) -> TimeUnit:
+    """The unit of a column of times: the one in which its middle value has one to three digits.
+
+    The middle, not the largest: a single long kernel must not turn all others into `0.00`. Yet no value may
+    need more than seven digits before the point.
+    """
+    known = sorted(abs(value) for value in values if value)
+    if not known:
+        return TIME_UNITS[1]
+    middle = _fitting(known[len(known) // 2], TIME_UNITS)
+    largest = _fitting(known[-1] // 10_000, TIME_UNITS)  # 9,999,999 of a unit are still that unit
+    return max(middle, largest, key=lambda unit: unit[1])
+
+
+def times(values: Sequence[int | None], unit: TimeUnit) -> list[str]:
+    """A column of times in one unit, all with the same number of decimals."""
+    known = sorted(abs(value) for value in values if value)
+    decimals = _decimals(known[len(known) // 2], unit[1]) if known else 0
+    return [UNKNOWN if value is None else scaled(value, unit[1], decimals) for value in values]
+
+
+def scaled(value: int, per_unit: int, decimals: int) -> str:
+    """`value / per_unit` with so many decimals; `<0.1` where it would round to 0 and is not 0."""
+    smallest = Decimal(1).scaleb(-decimals)
+    rounded = (Decimal(value) / per_unit).quantize(smallest, ROUND_HALF_EVEN)
+    if rounded == 0 and value:
+        return f"<{smallest}" if value > 0 else f">-{smallest}"
+    return f"{rounded:,}"
+
+
+def middle(text: str, width: int, ellipsis: str = "…") -> str:
+    """Shorten to `width` characters in the middle, so that both ends can be read."""
+    if len(text) <= width:
+        return text
+    kept = max(width - len(ellipsis), 1)
+    head = (kept + 1) // 2
+    return text[:head] + ellipsis + text[len(text) - (kept - head) :]
+
+
+def visible(text: str) -> str:
+    """Text that cannot move the cursor or break a row: control characters are spelled out."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _fitting(value: int, units: Sequence[TimeUnit]) -> TimeUnit:
+    """The largest unit that the value holds at least once."""
+    return next((unit for unit in reversed(units) if value >= unit[1]), units[0])
+
+
+def _decimals(value: int, per_unit: int) -> int:
+    """Decimals that show three significant digits of a value; whole numbers of the smallest unit need none."""
+    if per_unit == 1:
+        return 0
+    return 2 if value < 10 * per_unit else 1 if value < 100 * per_unit else 0

@@ -1,0 +1,61 @@
+"""A report as Markdown, for a pull request or an issue: every column, full width."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from traceanalyzer.render import cells
+from traceanalyzer.report import Report, Section
+
+#: Characters with a meaning in Markdown that kernel names, paths and the like are full of.
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
+
+
+def to_markdown(report: Report) -> str:
+    """The whole report as GitHub-flavoured Markdown."""
+    blocks = [f"# {escape(report.title)}"]
+    for section in report.sections:
+        blocks += _section(section)
+    if report.definitions:
+        blocks.append("## Definitions")
+        blocks.append("\n".join(f"- **{name}**: {escape(text)}" for name, text in report.definitions.items()))
+    if report.notes:
+        blocks.append("## Notes")
+        blocks.append("\n".join(f"- {note.level}: {escape(note.message)}" for note in report.notes))
+    return "\n\n".join(blocks) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text that Markdown leaves as it is."""
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def _section(section: Section) -> Iterator[str]:
+    if section.title:
+        yield f"## {escape(section.title)}"
+    if section.facts:
+        yield " · ".join(escape(cells.fact(fact)) for fact in section.facts)
+    if section.frame.is_empty():
+        yield f"*{escape(section.empty)}*"
+    else:
+        yield "\n".join(_table(section))
+    if section.remainder:
+        yield escape(cells.remainder(section.remainder))
+    for footnote in section.footnotes:
+        yield escape(footnote)
+
+
+def _table(section: Section) -> Iterator[str]:
+    columns = cells.text_columns(section)
+    yield _row(escape(f"{each.column.heading} ({each.unit})" if each.unit else each.column.heading) for each in columns)
+    yield _row(":--" if each.left else "--:" for each in columns)
+    written = [
+        [escape(cell) + (" **!**" if marked else "") for cell, marked in zip(each.cells, each.marked, strict=True)]
+        for each in columns
+    ]
+    yield from (_row(row) for row in zip(*written, strict=True))
+
+
+def _row(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(texts)} |"
