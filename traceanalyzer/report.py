@@ -15,7 +15,8 @@ import polars as pl
 from traceanalyzer.notes import Note
 
 #: What a value is, which decides how it is written and aligned. Times are ns, shares are of 1.
-Kind = Literal["text", "name", "class", "path", "count", "time", "share", "bytes", "flag"]
+#: A name or path may be shortened in the middle, prose may be wrapped; a bar is drawn text.
+Kind = Literal["text", "prose", "name", "path", "class", "level", "flag", "bar", "count", "time", "share", "bytes"]
 
 
 @dataclass(frozen=True)

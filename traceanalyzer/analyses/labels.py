@@ -1,4 +1,4 @@
-"""The short name and the class of every kernel, once per distinct name."""
+"""What every kernel is called for short and what class of work it is, once per distinct name."""
 
 from __future__ import annotations
 
@@ -6,33 +6,45 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceanalyzer.classify import load_rules, short_names
+from traceanalyzer.classify.names import short_name, short_names
+from traceanalyzer.classify.rules import load_rules
 
 if TYPE_CHECKING:
-    from traceanalyzer.classify import RuleTable
+    from traceanalyzer.classify.rules import RuleTable
 
-#: Copies and sets are of this class whatever they are called.
-MEMORY = "memory"
+#: Class and rule of copies and sets, whatever they are called.
+MEMORY, MEMORY_RULE = "memory", "copies-and-sets"
 
 
-def label(kernels: pl.DataFrame, rules: RuleTable | None = None) -> pl.DataFrame:
-    """One row per distinct (`kind`, `name`) of a kernels table: `short_name`, `class` and the `rule` that fired."""
-    distinct = kernels.select("kind", "name").unique().sort("kind", "name")
-    names = [name for name in distinct["name"].unique().cast(pl.String) if name is not None]
-    short = short_names(names)
-    table = rules if rules is not None else load_rules()
-    found = {name: table.classify(name) for name in names}
-    named = pl.DataFrame(
+def label(activity: pl.DataFrame, rules: RuleTable | None = None) -> pl.DataFrame:
+    """One row per distinct (`kind`, `name`) of the kernels table, with what is said about it.
+
+    `short_name` tells all names of the table apart; `family` may be the same for several, which makes it a
+    group. `class` is by the rules, and `rule` is the one that fired (null: none knows the name).
+    """
+    rules = rules if rules is not None else load_rules()
+    names = activity["name"].unique().drop_nulls().cast(pl.String).sort()
+    short = short_names(names.to_list())
+    texts = pl.DataFrame(
         {
-            "name": pl.Series(names, dtype=pl.String).cast(pl.Categorical),
+            "name": names,
             "short_name": [short[name] for name in names],
-            "class": [found[name].class_ for name in names],
-            "rule": [found[name].rule for name in names],
+            "family": [short_name(name) for name in names],
         },
-        schema={"name": pl.Categorical, "short_name": pl.String, "class": pl.String, "rule": pl.String},
+        schema={"name": pl.String, "short_name": pl.String, "family": pl.String},
     )
+    kernels = activity.filter(pl.col("kind") == "kernel")["name"].unique().drop_nulls().cast(pl.String)
+    classes = rules.classify_frame(kernels).rename({"kernel": "name"})
     copies = pl.col("kind") != "kernel"
-    return distinct.join(named, on="name", how="left", nulls_equal=True, maintain_order="left").with_columns(
-        pl.when(copies).then(pl.lit(MEMORY)).otherwise(pl.col("class")).alias("class"),
-        pl.when(copies).then(pl.lit("copies and sets")).otherwise(pl.col("rule")).alias("rule"),
+    return (
+        activity.select("kind", "name")
+        .unique()
+        .with_columns(text=pl.col("name").cast(pl.String))
+        .join(texts, left_on="text", right_on="name", how="left")
+        .join(classes, left_on="text", right_on="name", how="left")
+        .drop("text")
+        .with_columns(
+            pl.when(copies).then(pl.lit(MEMORY)).otherwise(pl.col("class")).alias("class"),
+            pl.when(copies).then(pl.lit(MEMORY_RULE)).otherwise(pl.col("rule")).alias("rule"),
+        )
     )

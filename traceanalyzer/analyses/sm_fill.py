@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from traceanalyzer.analyses.ratio import ratio
+
 #: Blocks of a launch; null where the grid is not recorded, as in some replayed graphs.
 BLOCKS = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
 
@@ -34,13 +36,14 @@ def sm_fill(launches: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     Takes the columns of `with_blocks_and_sms`. Groups in which nothing is known, or all that is known took no
     time, have no row. The sums are whole numbers per SM count, so that the order of rows cannot show.
     """
-    filled = pl.min_horizontal("blocks", "sms") * pl.col("duration_ns")
-    return (
+    covered = pl.min_horizontal("blocks", "sms") * pl.col("duration_ns")
+    parts = (
         launches.drop_nulls(["blocks", "sms"])
         .group_by(*by, "sms")
-        .agg(filled=filled.sum(), weight=pl.col("duration_ns").sum())
-        .filter(pl.col("weight") > 0)
+        .agg(covered=covered.sum(), weight_ns=pl.col("duration_ns").sum())
+        .filter(pl.col("weight_ns") > 0)
         .sort("sms")
-        .group_by(by, maintain_order=True)
-        .agg(sm_fill=(pl.col("filled") / pl.col("sms")).sum() / pl.col("weight").sum())
     )
+    parts = parts.with_columns(filled_ns=ratio(parts["covered"], parts["sms"]))
+    sums = parts.group_by(by, maintain_order=True).agg(pl.col("filled_ns", "weight_ns").sum())
+    return sums.select(*by, sm_fill=ratio(sums["filled_ns"], sums["weight_ns"]))

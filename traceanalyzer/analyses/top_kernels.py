@@ -10,12 +10,14 @@ import polars as pl
 
 from traceanalyzer.analyses.device_time import device_time
 from traceanalyzer.analyses.labels import label
+from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.analyses.sm_fill import sm_fill, with_blocks_and_sms
 from traceanalyzer.errors import UsageError
+from traceanalyzer.read.identity import natural_key
 from traceanalyzer.trace import Trace
 
 if TYPE_CHECKING:
-    from traceanalyzer.classify import RuleTable
+    from traceanalyzer.classify.rules import RuleTable
 
 By = Literal["name", "short", "class"]
 Sort = Literal["total", "count", "mean", "p50", "p99", "max", "sm_fill", "name"]
@@ -34,12 +36,12 @@ DEFINITIONS = {
     "share_of_kernel_time": "total_ns / total_ns of all kernels of the run, before filter and limit",
     "share_of_busy": "total_ns / busy time summed over the devices of the run; above 1 in sum where kernels overlap",
     "blocks": "blocks of a launch (product of the grid); unknown where launches differ or do not say",
-    "grids": "number of different grids among the launches that say",
+    "grids": "number of different grids among the launches that say; unknown where none does",
     "sm_fill": "min(1, blocks / SMs of the device), weighted by duration over the launches that say",
     "ranks": "number of ranks that ran it",
 }
 
-_KEY: dict[By, str] = {"name": "name", "short": "short_name", "class": "class"}
+_KEY: dict[By, str] = {"name": "name", "short": "family", "class": "class"}
 _COLUMN: dict[Sort, str] = {
     "total": "total_ns", "count": "count", "mean": "mean_ns", "p50": "p50_ns", "p99": "p99_ns",
     "max": "max_ns", "sm_fill": "sm_fill",
@@ -53,13 +55,15 @@ def top_kernels(
     filter: str | None = None,
     sort: Sort = "total",
     rules: RuleTable | None = None,
+    explain: bool = False,
 ) -> pl.DataFrame:
     """One row per kernel name (`by` name), short name or class and run, the largest first; see `DEFINITIONS`.
 
     Runs are apart: every share is of its own run. Copies and sets are left out, except `by` class, where they
     are the class memory and part of the whole. `filter` is a regular expression, searched in the full names; it
     removes kernels and leaves the shares alone. Ties are in order of name. Where a group holds several kernels,
-    what they do not share (`kernel`, `short_name`, `class`, `blocks`) is null.
+    what they do not share (`kernel`, `short_name`, `class`, `blocks`) is null. `explain` adds the `rule` that
+    gave the class.
     """
     pattern = _compiled(filter)
     launches = _launches(trace, by, rules)
@@ -75,9 +79,13 @@ def top_kernels(
         .join(sm_fill(launches, key), on=key, how="left", nulls_equal=True)
         .join(totals, on="run", how="left")
         .join(busy, on="run", how="left")
-        .with_columns(*_ratios())
+        .with_columns(mean_ns=_rounded_mean())
     )
-    return _in_order(rows.select(_columns(by)), sort, by)
+    rows = rows.with_columns(
+        share_of_kernel_time=ratio(rows["total_ns"], rows["all_ns"]),
+        share_of_busy=ratio(rows["total_ns"], rows["busy_ns"]),
+    )
+    return _in_order(rows.select(_columns(by, explain=explain)), sort, by)
 
 
 def _compiled(pattern: str | None) -> re.Pattern[str] | None:
@@ -117,6 +125,7 @@ def _figures() -> list[pl.Expr]:
         _shared(pl.col("name").cast(pl.String)).alias("kernel"),
         _shared("short_name"),
         _shared("class"),
+        _shared("rule"),
         pl.len().cast(pl.Int64).alias("count"),
         duration.sum().alias("total_ns"),
         _nearest_rank(50),
@@ -145,18 +154,6 @@ def _grids(launches: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
     return distinct.group_by(key).agg(grids=pl.len().cast(pl.Int64))
 
 
-def _ratios() -> list[pl.Expr]:
-    def share(whole: str) -> pl.Expr:
-        return pl.when(pl.col(whole) > 0).then(pl.col("total_ns") / pl.col(whole))
-
-    return [
-        _rounded_mean().alias("mean_ns"),
-        share("all_ns").alias("share_of_kernel_time"),
-        share("busy_ns").alias("share_of_busy"),
-        pl.col("grids").fill_null(0),
-    ]
-
-
 def _rounded_mean() -> pl.Expr:
     """total / count to the nearest whole number, halves to the even one, without a double in between."""
     total, count = pl.col("total_ns"), pl.col("count")
@@ -165,16 +162,19 @@ def _rounded_mean() -> pl.Expr:
     return floor + up.cast(pl.Int64)
 
 
-def _columns(by: By) -> list[str]:
+def _columns(by: By, *, explain: bool) -> list[str]:
     group = [] if by == "name" else ["group"]
+    rule = ["rule"] if explain else []
     return [
-        "run", *group, "kernel", "short_name", "class", "count", "total_ns", "mean_ns", "p50_ns", "p99_ns", "min_ns",
-        "max_ns", "share_of_kernel_time", "share_of_busy", "blocks", "grids", "sm_fill", "ranks",
+        "run", *group, "kernel", "short_name", "class", *rule, "count", "total_ns", "mean_ns", "p50_ns", "p99_ns",
+        "min_ns", "max_ns", "share_of_kernel_time", "share_of_busy", "blocks", "grids", "sm_fill", "ranks",
     ]  # fmt: skip
 
 
 def _in_order(rows: pl.DataFrame, sort: Sort, by: By) -> pl.DataFrame:
+    runs = sorted(rows["run"].unique().drop_nulls(), key=natural_key)
+    place = pl.col("run").replace_strict({run: at for at, run in enumerate(runs)}, return_dtype=pl.UInt32)
     name = "kernel" if by == "name" else "group"
     if sort == "name":
-        return rows.sort("run", name)
-    return rows.sort("run", _COLUMN[sort], name, descending=[False, True, False], nulls_last=[False, True, False])
+        return rows.sort(place, name)
+    return rows.sort(place, _COLUMN[sort], name, descending=[False, True, False], nulls_last=True)

@@ -11,7 +11,7 @@ from traceanalyzer.report import Column, Fact, Kind, Remainder, Section
 from traceanalyzer.text import counted
 
 #: Kinds that are read from the left; numbers stand on the right, so that their digits line up.
-_LEFT: frozenset[Kind] = frozenset({"text", "name", "class", "path", "flag"})
+_LEFT: frozenset[Kind] = frozenset({"text", "prose", "name", "path", "class", "level", "flag", "bar"})
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Iterator
 
 from traceanalyzer.render import cells
-from traceanalyzer.report import Report, Section
+from traceanalyzer.render.cells import TextColumn
+from traceanalyzer.report import Kind, Report, Section
 
-#: Characters with a meaning in Markdown that kernel names, paths and the like are full of.
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
+#: What has a meaning in Markdown wherever it stands; an underscore only at the rim of a word.
+_SPECIAL = re.compile(r"([\\`*\[\]<>|~#&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_CODE_KINDS: frozenset[Kind] = frozenset({"name", "path"})
 
 
 def to_markdown(report: Report) -> str:
@@ -31,6 +33,13 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text)
 
 
+def code(text: str) -> str:
+    """Text as a code span inside a table, whatever backticks and bars it holds."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence, pad = "`" * (longest + 1), " " if longest else ""
+    return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")
+
+
 def _section(section: Section) -> Iterator[str]:
     if section.title:
         yield f"## {escape(section.title)}"
@@ -50,11 +59,14 @@ def _table(section: Section) -> Iterator[str]:
     columns = cells.text_columns(section)
     yield _row(escape(f"{each.column.heading} ({each.unit})" if each.unit else each.column.heading) for each in columns)
     yield _row(":--" if each.left else "--:" for each in columns)
-    written = [
-        [escape(cell) + (" **!**" if marked else "") for cell, marked in zip(each.cells, each.marked, strict=True)]
-        for each in columns
+    yield from (_row(row) for row in zip(*map(_cells, columns), strict=True))
+
+
+def _cells(column: TextColumn) -> list[str]:
+    write = code if column.column.kind in _CODE_KINDS else escape
+    return [
+        write(cell) + (" **!**" if marked else "") for cell, marked in zip(column.cells, column.marked, strict=True)
     ]
-    yield from (_row(row) for row in zip(*written, strict=True))
 
 
 def _row(texts: Iterable[str]) -> str:

@@ -1,0 +1,115 @@
+"""A report for the terminal: tables that fit the width, with names whose both ends stay readable.
+
+The width is that of COLUMNS, else of the terminal. Output that goes elsewhere (a pipe, a file) without COLUMNS
+has no width: every column is there and names are whole up to `layout.LONGEST_NAME` characters, so that `grep`
+and `less` find what they look for. Where the width is short, the least wanted columns are left out, which is
+said below the table, and names are shortened in the middle. Colours are used on a terminal only, and never
+where NO_COLOR is set.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import IO
+
+from rich.console import Console
+from rich.text import Text
+
+from traceanalyzer.render import cells, formats, layout
+from traceanalyzer.report import Report, Section
+
+_BOLD, _DIM, _MARK = "bold", "dim", "bold red"
+_CLASS_STYLES = {
+    "attention": "magenta", "moe": "bright_magenta", "gemm": "green", "convolution": "green", "norm": "cyan",
+    "activation": "cyan", "elementwise": "cyan", "reduction": "cyan", "copy_cast": "yellow", "embedding": "blue",
+    "index_sort": "blue", "sampling": "blue", "quantize": "yellow", "optimizer": "bright_blue",
+    "loss": "bright_blue", "communication": "red", "memory": "yellow",
+}  # fmt: skip
+_LEVEL_STYLES = {"warning": "yellow", "error": "red"}
+
+
+def write(report: Report, file: IO[str]) -> None:
+    """Draw the whole report on a text stream."""
+    width = _width(file)
+    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    for line in _lines(report, width):
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+
+
+def _width(file: IO[str]) -> int | None:
+    """Columns to draw on; None: as many as it takes."""
+    wanted = os.environ.get("COLUMNS", "")
+    if wanted.isdecimal() and int(wanted) > 0:
+        return int(wanted)
+    if not file.isatty():
+        return None
+    try:
+        return os.get_terminal_size(file.fileno()).columns or None
+    except OSError:
+        return 80
+
+
+def _lines(report: Report, width: int | None) -> Iterator[Text]:
+    for number, section in enumerate(report.sections):
+        if number:
+            yield Text()
+        yield from _section(section, width)
+    if report.definitions:
+        yield Text()
+        yield from _definitions(report, width)
+
+
+def _section(section: Section, width: int | None) -> Iterator[Text]:
+    if section.title:
+        yield Text(formats.visible(section.title), _BOLD)
+    yield from map(Text, layout.filled(map(cells.fact, section.facts), "  ·  ", width))
+    if section.title or section.facts:
+        yield Text()
+    if section.frame.is_empty():
+        yield Text(section.empty)
+    else:
+        yield from _table(section, width)
+    if section.remainder:
+        yield Text(cells.remainder(section.remainder), _DIM)
+    for footnote in section.footnotes:
+        yield from (Text(line, _DIM) for line in layout.wrapped(footnote, width))
+
+
+def _table(section: Section, width: int | None) -> Iterator[Text]:
+    columns = layout.with_bars(cells.text_columns(section), section)
+    fitted = layout.fit(list(columns), width)
+    for line, style in zip(layout.heading_lines(fitted), (_BOLD, _DIM), strict=False):
+        yield Text(layout.GAP.join(line), style)
+    yield Text("─" * (sum(fitted.widths) + len(layout.GAP) * (len(fitted.widths) - 1)), _DIM)
+    for row, styles in enumerate(_styles(section, fitted)):
+        for line in layout.row_lines(fitted, row):
+            yield Text(layout.GAP).join(Text(*cell) for cell in zip(line, styles, strict=True))
+    if fitted.left_out:
+        yield Text(f"not shown at this width: {', '.join(fitted.left_out)}", _DIM)
+
+
+def _styles(section: Section, fitted: layout.Fitted) -> Iterator[list[str]]:
+    """The style of each cell of each row: the class colours what stands for it, a mark stands out."""
+    classes = section.frame["class"] if "class" in section.frame.columns else [None] * section.frame.height
+    for row, class_ in enumerate(classes):
+        styles = []
+        for each in fitted.columns:
+            style = ""
+            if each.column.kind in ("class", "bar"):
+                style = _CLASS_STYLES.get(class_ or "", "")
+            elif each.column.kind == "level":
+                style = _LEVEL_STYLES.get(each.cells[row], "")
+            styles.append(_MARK if each.marked[row] else style)
+        yield styles
+
+
+def _definitions(report: Report, width: int | None) -> Iterator[Text]:
+    headings = {column.name: column.heading for section in report.sections for column in section.columns}
+    yield Text("What the figures mean", _BOLD)
+    for name, meaning in report.definitions.items():
+        heading = headings.get(name) or name.removesuffix("_ns").replace("_", " ")
+        first, *more = layout.wrapped(f"{heading}: {meaning}", width, indent="  ")
+        yield Text.assemble((heading, _BOLD), first[len(heading) :])
+        yield from map(Text, more)
