@@ -156,7 +156,7 @@ def run_folder(path: str) -> str:
 
 def _split(path: str) -> tuple[list[str], str]:
     *folders, name = _SEPARATOR.split(path)
-    root = ["/"] if folders and not folders[0] else []
+    root = [""] if folders and not folders[0] else []
     return root + [part for part in folders if part not in ("", ".")], name
 
 

@@ -104,9 +104,11 @@ def _world_notes(group: Group) -> Iterator[Note]:
 def _missing_text(group: Group) -> str:
     unknown = sum(item.identity.rank is None for item in group.items)
     if group.missing:
-        of = f" of {group.world}" if group.world else ""
-        text = f"run {group.name}: no file for {len(group.missing)}{of} ranks: {ranges(group.missing, most=12)}"
-        return text + (f" (or for fewer: {unknown} of the files tell no rank)" if unknown else "")
+        many = len(group.missing)
+        ranks = f"rank{'s' if many > 1 else ''} {ranges(group.missing, most=12)}"
+        text = f"run {group.name}: no file of {ranks}"
+        text += f", {many} of {group.world} missing" if group.world else ""
+        return text + (f"; {unknown} of the files there tell no rank" if unknown else "")
     there = len(set(group.items[0].file.pid_labels)) if group.merged else len(group.items)
     if group.world and there < group.world and not group.ranks and not group.capture:
         return f"run {group.name}: files for {there} of {group.world} ranks"
