@@ -376,6 +376,12 @@ def test_captures_are_told_apart_by_stamps_where_no_times_are_known() -> None:
     assert list(ranks(assign_runs(files)).values()) == [[0, 1], [0, 1]]
 
 
+def test_stamps_tell_captures_apart_where_damaged_times_overlap() -> None:
+    """A record of time 0 stretches a recording back to the beginning of the clock."""
+    files = [info(f"run/worker0.{NS + at * SECOND}.pt.trace.json", 0, 1, at=(0, at + 1)) for at in (0, 30)]
+    assert list(ranks(assign_runs(files)).values()) == [[0], [0]]
+
+
 def test_a_merged_file_is_left_out_beside_its_parts() -> None:
     files = [info(f"run/p-1767225700.5-TP-{tp}.trace.json.gz", tp, 2) for tp in (0, 1)]
     merged = info("run/merged-1767225700.5.trace.json.gz", 0, 2, labels=("TP00", "TP01"))
@@ -418,7 +424,7 @@ def test_a_front_end_alone_is_read() -> None:
 
 def test_a_front_end_with_a_rank_of_its_own_group_does_not_take_the_worker_s_place() -> None:
     """The processes of a data-parallel server hold a gloo group of their own."""
-    engine = info(f"run/nodea_1.{NS}.pt.trace.json.gz", 0, 2, device_events=0)
+    engine = info(f"run/nodea_1.{NS - 9 * SECOND}.pt.trace.json.gz", 0, 2, device_events=0)
     workers = [info(f"run/nodea_{2 + rank}.{NS}.pt.trace.json.gz", rank, 2) for rank in (0, 1)]
     plan = assign_runs([engine, *workers])
     assert shown(plan) == {"run": ["0 nodea_2", "1 nodea_3", "front-end: nodea_1"]}

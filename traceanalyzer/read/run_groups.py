@@ -267,16 +267,25 @@ class _Times:
     @classmethod
     def of(cls, items: Sequence[Item]) -> _Times | None:
         """None where some file has neither the one nor the other."""
+        return cls.of_events(items) or cls.of_stamps(items)
+
+    @classmethod
+    def of_events(cls, items: Sequence[Item]) -> _Times | None:
         windows = [item.window for item in items]
         known = [window for window in windows if window is not None]
-        if len(known) == len(items):
-            return cls(known, apart=1, reach=0)
+        return cls(known, apart=1, reach=0) if len(known) == len(items) else None
+
+    @classmethod
+    def of_stamps(cls, items: Sequence[Item]) -> _Times | None:
         stamps = [_stamp_ns(item.identity.stamp) for item in items]
         moments = [(stamp, stamp) for stamp in stamps if stamp is not None]
         return cls(moments, apart=1_000_000_000, reach=NEAR_NS) if len(moments) == len(items) else None
 
     def ordered(self, items: Sequence[Item]) -> list[tuple[Window, Item]]:
         return sorted(zip(self.windows, items, strict=True), key=lambda pair: (pair[0], pair[1].order))
+
+
+_TimesOf = Callable[[Sequence[Item]], "_Times | None"]
 
 
 def _stamp_ns(stamp: str | None) -> int | None:
@@ -437,7 +446,7 @@ def _captures(items: list[Item]) -> list[list[Item]]:
     done, todo = [], [items]
     while todo:
         part = todo.pop()
-        pieces = (_turns(part) or _cut(part)) if _collide(part) else None
+        pieces = _pieces(part) if _collide(part) else None
         if pieces:
             todo.extend(pieces)
         else:
@@ -445,12 +454,23 @@ def _captures(items: list[Item]) -> list[list[Item]]:
     return done
 
 
+def _pieces(items: Sequence[Item]) -> list[list[Item]] | None:
+    """By the times of the events; stamps help where damaged times make recordings overlap that cannot.
+
+    But not where some files lack device activity: these are other processes, which exported when they liked.
+    """
+    pieces = _turns(items, _Times.of_events) or _cut(items, _Times.of_events)
+    if pieces is None and len({item.on_device for item in items}) == 1:
+        pieces = _turns(items, _Times.of_stamps) or _cut(items, _Times.of_stamps)
+    return pieces
+
+
 def _collide(items: Sequence[Item]) -> bool:
     slots = [item.slot for item in items if item.slot is not None]
     return len(set(slots)) < len(slots)
 
 
-def _turns(items: Sequence[Item]) -> list[list[Item]] | None:
+def _turns(items: Sequence[Item], times_of: _TimesOf) -> list[list[Item]] | None:
     """Every rank recorded equally often, one recording after the other: the k-th ones are capture k.
 
     Needs no common clock of the ranks, so it is tried before `_cut`.
@@ -460,7 +480,7 @@ def _turns(items: Sequence[Item]) -> list[list[Item]] | None:
         return None
     turns: list[list[Item]] = [[] for _ in by_rank[0]]
     for same in by_rank:
-        times = _Times.of(same)
+        times = times_of(same)
         if times is None:
             return None
         ordered = times.ordered(same)
@@ -471,9 +491,9 @@ def _turns(items: Sequence[Item]) -> list[list[Item]] | None:
     return turns
 
 
-def _cut(items: Sequence[Item]) -> list[list[Item]] | None:
+def _cut(items: Sequence[Item], times_of: _TimesOf) -> list[list[Item]] | None:
     """Two parts, cut at the longest pause in the recordings; None where there is no pause."""
-    times = _Times.of(items)
+    times = times_of(items)
     if times is None:
         return None
     ordered = times.ordered(items)
