@@ -66,22 +66,20 @@ def top_kernels(
     gave the class.
     """
     pattern = _compiled(filter)
-    launches = _launches(trace, by, rules)
+    activity = trace.kernels if by == "class" else trace.kernels.filter(pl.col("kind") == "kernel")
+    labels = label(activity, rules)
+    launches = _launches(activity, trace, labels.select("kind", "name", group=_KEY[by]))
     totals = launches.group_by("run").agg(all_ns=pl.col("duration_ns").sum())
-    busy = _busy_by_run(trace)
     if pattern is not None:
-        launches = launches.join(_matching(launches, pattern), on="name", how="semi", nulls_equal=True)
+        launches = launches.join(_matching(labels, pattern), on=["kind", "name"], how="semi", nulls_equal=True)
     key = ["run", "group"]
-    rows = (
-        launches.group_by(key)
-        .agg(*_figures())
-        .join(_grids(launches, key), on=key, how="left", nulls_equal=True)
-        .join(sm_fill(launches, key), on=key, how="left", nulls_equal=True)
-        .join(totals, on="run", how="left")
-        .join(busy, on="run", how="left")
-        .with_columns(mean_ns=_rounded_mean())
-    )
+    rows = launches.group_by(key).agg(*_figures())
+    for more in (_members(launches, labels, key), _grids(launches, key), sm_fill(launches, key)):
+        rows = rows.join(more, on=key, how="left", nulls_equal=True)
+    rows = rows.join(totals, on="run", how="left").join(_busy_by_run(trace), on="run", how="left")
     rows = rows.with_columns(
+        pl.col(key).cast(pl.String),
+        mean_ns=_rounded_mean(),
         share_of_kernel_time=ratio(rows["total_ns"], rows["all_ns"]),
         share_of_busy=ratio(rows["total_ns"], rows["busy_ns"]),
     )
@@ -97,35 +95,32 @@ def _compiled(pattern: str | None) -> re.Pattern[str] | None:
         raise UsageError(f"{pattern!r} is no regular expression: {error}") from error
 
 
-def _launches(trace: Trace, by: By, rules: RuleTable | None) -> pl.DataFrame:
-    """The activity that counts, with its run, labels, blocks, SMs and the text it is grouped by."""
-    activity = trace.kernels if by == "class" else trace.kernels.filter(pl.col("kind") == "kernel")
+def _launches(activity: pl.DataFrame, trace: Trace, groups: pl.DataFrame) -> pl.DataFrame:
+    """The activity that counts, with its run and group (as categories: they are compared millions of times)."""
     return (
         with_blocks_and_sms(activity, trace.devices)
-        .join(trace.ranks.select("source", "run"), on="source", how="left")
-        .join(label(activity, rules), on=["kind", "name"], how="left", nulls_equal=True)
-        .with_columns(group=pl.col(_KEY[by]).cast(pl.String))
+        .join(_run_of_source(trace), on="source", how="left")
+        .join(groups.cast({"group": pl.Categorical}), on=["kind", "name"], how="left", nulls_equal=True)
     )
 
 
+def _run_of_source(trace: Trace) -> pl.DataFrame:
+    return trace.ranks.select("source", pl.col("run").cast(pl.Categorical))
+
+
 def _busy_by_run(trace: Trace) -> pl.DataFrame:
-    devices = device_time(trace.kernels).join(trace.ranks.select("source", "run"), on="source", how="left")
+    devices = device_time(trace.kernels).join(_run_of_source(trace), on="source", how="left")
     return devices.group_by("run").agg(pl.col("busy_ns").sum())
 
 
-def _matching(launches: pl.DataFrame, pattern: re.Pattern[str]) -> pl.DataFrame:
-    distinct = launches.select("name").unique()
-    hits = [name is not None and bool(pattern.search(name)) for name in distinct["name"].cast(pl.String)]
-    return distinct.filter(pl.Series(hits, dtype=pl.Boolean))
+def _matching(labels: pl.DataFrame, pattern: re.Pattern[str]) -> pl.DataFrame:
+    hits = [name is not None and bool(pattern.search(name)) for name in labels["name"].cast(pl.String)]
+    return labels.filter(pl.Series(hits, dtype=pl.Boolean))
 
 
 def _figures() -> list[pl.Expr]:
     duration = pl.col("duration_ns")
     return [
-        _shared(pl.col("name").cast(pl.String)).alias("kernel"),
-        _shared("short_name"),
-        _shared("class"),
-        _shared("rule"),
         pl.len().cast(pl.Int64).alias("count"),
         duration.sum().alias("total_ns"),
         _nearest_rank(50),
@@ -137,10 +132,18 @@ def _figures() -> list[pl.Expr]:
     ]
 
 
-def _shared(column: str | pl.Expr) -> pl.Expr:
-    """The value that all rows of a group have; null where they differ."""
-    value = pl.col(column) if isinstance(column, str) else column
-    return pl.when(value.n_unique() == 1).then(value.first())
+def _members(launches: pl.DataFrame, labels: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
+    """What all kernels of a group have in common: their name, short name, class and rule."""
+    distinct = launches.select(*key, "kind", "name").unique()
+    named = distinct.join(labels, on=["kind", "name"], how="left", nulls_equal=True)
+    texts = named.with_columns(kernel=pl.col("name").cast(pl.String))
+    return texts.group_by(key).agg(map(_shared, ("kernel", "short_name", "class", "rule")))
+
+
+def _shared(column: str) -> pl.Expr:
+    """The value that all rows of a group have; null where they differ or one is unknown."""
+    value = pl.col(column)
+    return pl.when((value.min() == value.max()) & (value.null_count() == 0)).then(value.first()).alias(column)
 
 
 def _nearest_rank(percent: int) -> pl.Expr:
