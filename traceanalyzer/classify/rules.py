@@ -1,0 +1,201 @@
+"""Which class of work a kernel does: an ordered table of patterns over its name, the first match wins.
+
+The built-in table is `rules.toml` beside this file; users put files of the same form in front of it. Every
+rule carries a real name as its example, and that name must be judged by that very rule: a rule that another
+one shadows is an error, in the built-in table (a test) as in a user's file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from traceanalyzer.classify.names import function_path, readable
+from traceanalyzer.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CLASSES = (
+    "attention", "moe", "gemm", "convolution", "norm", "activation", "elementwise", "reduction", "copy_cast",
+    "embedding", "index_sort", "sampling", "quantize", "optimizer", "loss", "communication", "memory",
+    "triton_other", "other",
+)  # fmt: skip
+UNMATCHED = "other"  # the class of a kernel that no rule knows
+BUILT_IN = "built-in"
+
+_TEXT_FIELDS = ("id", "class", "where", "example", "note")
+_FIELDS = (*_TEXT_FIELDS, "pattern", "ignore_case")
+_WHERE = ("name", "function")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the table."""
+
+    id: str
+    kernel_class: str
+    pattern: re.Pattern[str]
+    where: str  # "name": searched in the whole name; "function": in the function's own qualified name alone
+    example: str | None  # only a user's rule may lack one
+    source: str  # BUILT_IN or the user's file
+
+    def matches(self, subject: Subject) -> bool:
+        """Whether this rule knows the kernel."""
+        texts = subject.function if self.where == "function" else subject.whole
+        return any(self.pattern.search(text) for text in texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The texts of one kernel's name that rules look at; a mangled name is looked at in both forms."""
+
+    whole: tuple[str, ...]
+    function: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str) -> Subject:
+        """Read a kernel's name."""
+        return cls(tuple(dict.fromkeys((readable(name), name))), (function_path(name),))
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """The class of a kernel and the rule that said so; no rule where none knows it."""
+
+    kernel_class: str
+    rule: Rule | None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTable:
+    """An ordered table of rules that remembers its judgements."""
+
+    rules: tuple[Rule, ...]
+    _judged: dict[str, Classification] = field(default_factory=dict, repr=False, compare=False)
+
+    def classify(self, name: str) -> Classification:
+        """The judgement on one kernel's name. Names of copies and sets (`Memcpy DtoH ...`) do not belong here."""
+        known = self._judged.get(name)
+        if known is None:
+            subject = Subject.of(name)
+            rule = next((rule for rule in self.rules if rule.matches(subject)), None)
+            known = Classification(rule.kernel_class if rule else UNMATCHED, rule)
+            self._judged[name] = known
+        return known
+
+    def classify_frame(self, names: pl.Series | Iterable[str]) -> pl.DataFrame:
+        """One row for each distinct name in order of appearance: kernel, class, rule (null where none matched)."""
+        listed = (
+            names.cast(pl.String).unique(maintain_order=True).drop_nulls() if isinstance(names, pl.Series) else names
+        )
+        distinct = list(dict.fromkeys(listed))
+        judged = [self.classify(name) for name in distinct]
+        return pl.DataFrame(
+            {
+                "kernel": distinct,
+                "class": [judgement.kernel_class for judgement in judged],
+                "rule": [judgement.rule.id if judgement.rule else None for judgement in judged],
+            },
+            schema={"kernel": pl.String, "class": pl.String, "rule": pl.String},
+        )
+
+
+def load_rules(user_files: Sequence[Path] = ()) -> RuleTable:
+    """The built-in table with the users' rules, in the order of their files, in front of it."""
+    own = [rule for path in user_files for rule in _user_rules(path)]
+    return RuleTable((*own, *_built_in_rules()))
+
+
+@cache
+def _built_in_rules() -> tuple[Rule, ...]:
+    text = resources.files(__package__).joinpath("rules.toml").read_text(encoding="utf-8")
+    rows: list[dict[str, Any]] = tomllib.loads(text)["rule"]
+    return tuple(_rule(row, number, BUILT_IN) for number, row in enumerate(rows, start=1))
+
+
+def _user_rules(path: Path) -> list[Rule]:
+    """The rules of one user's file, checked; the first mistake is a UsageError of one line."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"rules file {path}: cannot be read: {reason}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"rules file {path}: not TOML: {error}") from error
+    rows = content.get("rule")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise UsageError(f"rules file {path}: no rules in it: each begins with a line [[rule]]")
+    rules: list[Rule] = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            rules.append(_rule(row, number, str(path)))
+            _check_example(rules)
+        except ValueError as error:
+            raise UsageError(f"rules file {path}: rule {number}: {error}") from error
+    return rules
+
+
+def _rule(row: Mapping[str, Any], number: int, source: str) -> Rule:
+    """One row as a rule; ValueError says what is wrong with it."""
+    _check_fields(row)
+    if row["class"] not in CLASSES:
+        raise ValueError(
+            f"unknown class {row['class']!r}{_nearest(row['class'], CLASSES)}; there are {', '.join(CLASSES)}"
+        )
+    where = row.get("where", "name")
+    if where not in _WHERE:
+        raise ValueError(f"where is {where!r}, must be 'name' or 'function'")
+    given = row["pattern"]
+    text = given if isinstance(given, str) else "|".join(given)
+    try:
+        pattern = re.compile(text, re.IGNORECASE if row.get("ignore_case") else 0)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"pattern {text!r} does not compile: {error}") from error
+    return Rule(row.get("id", f"rule {number}"), row["class"], pattern, where, row.get("example"), source)
+
+
+def _check_fields(row: Mapping[str, Any]) -> None:
+    for name, value in row.items():
+        if name not in _FIELDS:
+            raise ValueError(f"unknown key {name!r}{_nearest(name, _FIELDS)}")
+        if name in _TEXT_FIELDS and not isinstance(value, str):
+            raise ValueError(f"{name} must be a string")
+    for name in ("class", "pattern"):
+        if not row.get(name):
+            raise ValueError(f"it has no {name}")
+    pattern = row["pattern"]
+    alternatives = pattern if isinstance(pattern, list) else [pattern]
+    if not all(isinstance(alternative, str) and alternative for alternative in alternatives):
+        raise ValueError("pattern must be a string or a list of strings")
+    if not isinstance(row.get("ignore_case", False), bool):
+        raise ValueError("ignore_case must be true or false")
+
+
+def _check_example(rules: Sequence[Rule]) -> None:
+    """The last rule must be the one that judges its own example."""
+    rule = rules[-1]
+    if rule.example is None:
+        return
+    subject = Subject.of(rule.example)
+    first = next((number for number, other in enumerate(rules, start=1) if other.matches(subject)), None)
+    if first is None:
+        raise ValueError(f"its pattern does not match its own example {rule.example!r}")
+    if first < len(rules):
+        raise ValueError(f"its example {rule.example!r} is taken by rule {first} before it")
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
