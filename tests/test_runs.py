@@ -110,6 +110,11 @@ def test_stamps_of_sglang_tell_captures_apart_even_within_a_second() -> None:
     assert ranks(assign_runs(files)) == {"run/1767225605.5": [0, 1], "run/1767225606.5": [0, 1]}
 
 
+def test_a_stamp_of_sglang_that_ranks_share_is_a_capture_even_where_no_rank_occurs_twice() -> None:
+    files = [info(f"run/176722560{5 + tp // 2}.5-TP-{tp}.trace.json.gz") for tp in range(4)]
+    assert ranks(assign_runs(files)) == {"run/1767225605.5": [0, 1], "run/1767225606.5": [2, 3]}
+
+
 def test_old_sglang_took_the_stamp_on_each_rank() -> None:
     stamps = {0: "1719305.0101", 1: "1719305.0107"}
     files = [info(f"run/1767{stamp}-TP-{tp}.trace.json.gz") for tp, stamp in stamps.items()]
@@ -201,6 +206,11 @@ def test_a_file_whose_name_lost_its_rank_stays_with_the_others() -> None:
     plan = assign_runs(files)
     assert ranks(plan) == {"run": [0, 2, 3, None]}
     assert "rank 1; 1 of the files there tell no rank" in note(plan, "missing-ranks").message
+
+
+def test_a_file_of_that_name_but_another_time_is_a_run_of_its_own() -> None:
+    files = [info("run/trace.json", at=(7200, 7201)), info("run/rank0_trace.json"), info("run/rank1_trace.json")]
+    assert ranks(assign_runs(files)) == {"run": [0, 1], "run/trace.json": [None]}
 
 
 def test_graph_captures_stay_apart() -> None:
@@ -401,6 +411,12 @@ def test_a_merged_file_alone_is_a_run_whose_rank_is_not_that_of_its_first_part()
     assert ranks(plan) == {"run": [None]}
     assert plan.files[0].identity.merged
     assert note(plan, "missing-ranks").message == "run run: files for 2 of 4 ranks"
+
+
+def test_a_merged_file_belongs_to_the_capture_of_its_stamp() -> None:
+    files = [info(f"run/176722570{s}.5-TP-{tp}.trace.json.gz", tp, 2) for s in (0, 1) for tp in (0, 1)]
+    plan = assign_runs([*files, info("run/merged-1767225701.5.trace.json.gz")])
+    assert shown(plan)["run/1767225701.5"][2:] == ["merged: merged-1767225701"]
 
 
 def test_a_merged_file_of_another_capture_is_kept() -> None:

@@ -121,7 +121,7 @@ _DESCRIPTIONS: tuple[Callable[[Group], str | None], ...] = (
     lambda group: group.stamp,
     lambda group: None if group.replica is None else f"DP-{group.replica}",
     _stage,
-    lambda group: group.items[0].name,
+    lambda group: group.items[0].name if len(group.items) == 1 else None,
 )
 
 
