@@ -8,7 +8,7 @@ Learned from the corpus (`pippy`) and the writer, pytorch/pytorch `torch/autogra
 - Device work: rows of "CUDA functions". They are measured with a pair of CUDA events around an operator, nested
   operators included: only the innermost ones are kernels, those around them are annotations on the device. A note says
   that such a time includes what the device waited in between.
-- Device and stream: the row, which is the number of the device; streams are not told apart.
+- Device: the row, which is the number of the device. Streams are not told apart: null.
 """
 
 from __future__ import annotations

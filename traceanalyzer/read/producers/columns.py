@@ -102,8 +102,8 @@ def to_integer(value: Any) -> int | None:
 
 
 def _integers(values: list[Any]) -> pl.Series:
-    if set(map(type, values)) <= {int, type(None)}:  # nearly always, and ten times as fast
-        with suppress(OverflowError):
+    if set(map(type, values)) <= {int, type(None)}:  # nearly always, and ten times as fast; ids beyond 63 bits raise
+        with suppress(OverflowError, TypeError):
             return pl.Series(values, dtype=pl.Int64)
     return pl.Series([to_integer(value) for value in values], dtype=pl.Int64)
 

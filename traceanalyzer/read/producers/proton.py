@@ -5,8 +5,7 @@ Learned from the writer, triton-lang/triton: `third_party/proton/csrc/lib/Data/D
 a lane that is called "GPU Stream <n>" (older releases: the stream itself, no process and one JSON object per stream
 and line). What is left are the scopes of the program.
 
-- Mark: categories `scope` or `metric` beside threads called "GPU Stream <n>", "CPU Thread <n>" or
-  "Graph: Stream <n>" of a process called "Trace".
+- Mark: a process called "Trace" whose threads are called "GPU Stream <n>", "CPU Thread <n>" or "Graph: Stream <n>".
 - Scopes (`metric`: a scope that carries numbers) are annotations: on the host for "CPU Thread" lanes, on the device
   for "Graph: Stream" lanes, which project the scopes of a captured graph onto its replay.
 - Events inside a kernel, which Proton's instrumentation writes, are the business of `intra_kernel`.
@@ -29,10 +28,11 @@ _GRAPH = "Graph: Stream "
 
 
 def matches(facts: FileFacts, slices: pl.DataFrame) -> bool:  # noqa: ARG001
-    """Scopes by category, confirmed by the names of the lanes."""
-    if facts.span_categories.isdisjoint(_SCOPES) or "Trace" not in facts.process_names.values():
-        return False
-    return any(_LANE.fullmatch(name) for name in facts.thread_names.values())
+    """By the names of the process and its lanes."""
+    traced = facts.pids_named("Trace")
+    return bool(traced) and any(
+        pid in traced and _LANE.fullmatch(name) for (pid, _), name in facts.thread_names.items()
+    )
 
 
 def convert(facts: FileFacts, slices: pl.DataFrame) -> Reclassified:

@@ -97,7 +97,8 @@ def _copies(picked: pl.DataFrame) -> pl.DataFrame:
 
 
 def _streams(picked: pl.DataFrame, args: Args) -> pl.Series:
-    return either(args.labels("stream-id", "queue-id"), picked["tid"])
+    """-1 is the lane of HSA copies whose call was not recorded."""
+    return either(args.labels("stream-id", "queue-id"), picked["tid"].replace("-1", None))
 
 
 def _exact_times(slices: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
