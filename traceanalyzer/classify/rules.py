@@ -50,6 +50,7 @@ class Rule:
     where: str  # "name": searched in the whole name; "function": in the function's own qualified name alone
     example: str | None  # only a user's rule may lack one
     source: str  # BUILT_IN or the user's file
+    note: str | None = None
 
     def matches(self, subject: Subject) -> bool:
         """Whether this rule knows the kernel."""
@@ -163,7 +164,8 @@ def _rule(row: Mapping[str, Any], number: int, source: str) -> Rule:
         pattern = re.compile(text, re.IGNORECASE if row.get("ignore_case") else 0)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"pattern {text!r} does not compile: {error}") from error
-    return Rule(row.get("id", f"rule {number}"), row["class"], pattern, where, row.get("example"), source)
+    name = row.get("id", f"rule {number}")
+    return Rule(name, row["class"], pattern, where, row.get("example"), source, row.get("note"))
 
 
 def _check_fields(row: Mapping[str, Any]) -> None:
