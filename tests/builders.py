@@ -99,9 +99,7 @@ def memcpy(
     return _event("gpu_memcpy", name, at, dur, device, stream, args)
 
 
-def memset(
-    name: str = "Memset (Device)", *, at: float, dur: float, stream: int = 7, device: int = 0
-) -> Event:
+def memset(name: str = "Memset (Device)", *, at: float, dur: float, stream: int = 7, device: int = 0) -> Event:
     """A set on the device."""
     return _event("gpu_memset", name, at, dur, device, stream, {"device": device, "stream": stream})
 
@@ -136,9 +134,7 @@ def op(
     return _event("cpu_op", name, at, dur, pid, tid, {"External id": external_id, **args})
 
 
-def annotation(
-    name: str, *, at: float, dur: float, pid: int = 4000, tid: int = 4001, on_device: bool = False
-) -> Event:
+def annotation(name: str, *, at: float, dur: float, pid: int = 4000, tid: int = 4001, on_device: bool = False) -> Event:
     """A named range (a step marker, say)."""
     return _event("gpu_user_annotation" if on_device else "user_annotation", name, at, dur, pid, tid, {})
 
@@ -220,8 +216,7 @@ def trace(
 def traces(*parts: Trace) -> Trace:
     """Several sources as one `Trace`, numbered in the order given."""
     numbered = [
-        {name: _with_source(frame, number) for name, frame in part.tables.items()}
-        for number, part in enumerate(parts)
+        {name: _with_source(frame, number) for name, frame in part.tables.items()} for number, part in enumerate(parts)
     ]
     return Trace(**{name: pl.concat([tables[name] for tables in numbered]) for name in numbered[0]})
 

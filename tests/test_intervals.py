@@ -106,9 +106,7 @@ def test_gaps_and_coverage_make_up_the_hull(drawn: list[Row]) -> None:
     hull = intervals.hull(frame(drawn), BY).select("key", hull=length)
     covered = intervals.coverage(frame(drawn), BY)
     missing = intervals.gaps(frame(drawn), BY).group_by("key").agg(gap=length.sum())
-    both = hull.join(covered, on="key", nulls_equal=True).join(
-        missing, on="key", how="left", nulls_equal=True
-    )
+    both = hull.join(covered, on="key", nulls_equal=True).join(missing, on="key", how="left", nulls_equal=True)
     assert both.height == hull.height
     assert both.filter(pl.col("hull") != pl.col("covered_ns") + pl.col("gap").fill_null(0)).is_empty()
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from strategies import traces_of_ranks
 
-from traceanalyzer.analyses.top_kernels import BYS, SORTS, By, top_kernels
+from traceanalyzer.analyses.top_kernels import top_kernels
+from traceanalyzer.choices import BYS, SORTS, By
 from traceanalyzer.errors import UsageError
 from traceanalyzer.trace import Trace
 

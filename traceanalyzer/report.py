@@ -29,7 +29,7 @@ class Column:
     optional: int = 0
     """0: always shown. Otherwise columns with the largest number are the first to go where width is short."""
     unit_of: str = ""
-    """Times with the same word here share one unit, so that they can be compared by eye."""
+    """Times with the same word here share unit and decimals, so that they can be compared by eye."""
     bar: bool = False
     """For shares: draw a bar beside the number, where there is room."""
     mark: str | None = None
@@ -52,6 +52,7 @@ class Remainder:
 
     count: int
     noun: str
+    """In the number that fits `count`."""
     total_ns: int | None = None
     share: float | None = None
 

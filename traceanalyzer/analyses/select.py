@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 import polars as pl
 
 from traceanalyzer.errors import UsageError
-from traceanalyzer.read.identity import natural_key
+from traceanalyzer.ingest.identity import natural_key
 from traceanalyzer.text import did_you_mean, listed, ranges
 from traceanalyzer.trace import Trace
 

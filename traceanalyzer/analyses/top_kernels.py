@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -12,29 +12,28 @@ from traceanalyzer.analyses.device_time import device_time
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.analyses.sm_fill import sm_fill, with_blocks_and_sms
+from traceanalyzer.choices import By, Sort
 from traceanalyzer.errors import UsageError
-from traceanalyzer.read.identity import natural_key
+from traceanalyzer.ingest.identity import natural_key
 from traceanalyzer.trace import Trace
 
 if TYPE_CHECKING:
     from traceanalyzer.classify.rules import RuleTable
 
-By = Literal["name", "short", "class"]
-Sort = Literal["total", "count", "mean", "p50", "p99", "max", "sm_fill", "name"]
-BYS: tuple[By, ...] = get_args(By)
-SORTS: tuple[Sort, ...] = get_args(Sort)
-
 #: What each figure is, word for word as it is shown with `--explain`.
 DEFINITIONS = {
+    "class": "class of work, by the first rule that knows the name; copies and sets are memory",
+    "rule": "the rule that gave the class; unknown where none knows the name, or several gave it",
     "count": "kernels of that name that the trace holds",
     "total_ns": "plain sum of their durations as recorded; kernels that overlap are each counted in full",
-    "mean_ns": "total_ns / count, rounded half to even",
-    "p50_ns": "nearest-rank percentile: the shortest duration that at least 50 % of the kernels do not exceed",
-    "p99_ns": "nearest-rank percentile: the shortest duration that at least 99 % of the kernels do not exceed",
+    "mean_ns": "total / count, rounded half to even",
+    "p50_ns": "nearest-rank percentile: the shortest duration that 50 % of the kernels do not exceed",
+    "p99_ns": "nearest-rank percentile: the shortest duration that 99 % of the kernels do not exceed",
     "min_ns": "shortest duration",
     "max_ns": "longest duration",
-    "share_of_kernel_time": "total_ns / total_ns of all kernels of the run, before filter and limit",
-    "share_of_busy": "total_ns / busy time summed over the devices of the run; above 1 in sum where kernels overlap",
+    "share_of_kernel_time": "total / total of all kernels of the run, before filter and limit; "
+    "by class, copies and sets are part of the whole",
+    "share_of_busy": "total / busy summed over the devices of the run; overlapping kernels add up to more than 100 %",
     "blocks": "blocks of a launch (product of the grid); unknown where launches differ or do not say",
     "grids": "number of different grids among the launches that say; unknown where none does",
     "sm_fill": "min(1, blocks / SMs of the device), weighted by duration over the launches that say",

@@ -8,7 +8,6 @@ from typing import Any
 
 from traceanalyzer.render import formats
 from traceanalyzer.report import Column, Fact, Kind, Remainder, Section
-from traceanalyzer.text import counted
 
 #: Kinds that are read from the left; numbers stand on the right, so that their digits line up.
 _LEFT: frozenset[Kind] = frozenset({"text", "prose", "name", "path", "class", "level", "flag", "bar"})
@@ -31,8 +30,8 @@ class TextColumn:
 
 def text_columns(section: Section) -> list[TextColumn]:
     """All columns of a section as text, in its order."""
-    units = _time_units(section)
-    return [_text_column(section, column, units.get(_unit_key(column))) for column in section.columns]
+    scales = _scales(section)
+    return [_text_column(section, column, scales.get(_scale_key(column))) for column in section.columns]
 
 
 def fact(each: Fact) -> str:
@@ -43,7 +42,7 @@ def fact(each: Fact) -> str:
 
 def remainder(rest: Remainder) -> str:
     """`12 more kernels, 3.20 ms, 0.4%`."""
-    parts = [counted(rest.count, f"more {rest.noun}")]
+    parts = [f"{rest.count:,} more {rest.noun}"]
     if rest.total_ns is not None:
         parts.append(formats.ns(rest.total_ns))
     if rest.share is not None:
@@ -51,22 +50,23 @@ def remainder(rest: Remainder) -> str:
     return ", ".join(parts)
 
 
-def _text_column(section: Section, column: Column, unit: formats.TimeUnit | None) -> TextColumn:
+def _text_column(section: Section, column: Column, scale: formats.Scale | None) -> TextColumn:
     values = section.frame[column.name].to_list()
-    cells = formats.times(values, unit) if unit else [_single(value, column.kind) for value in values]
+    cells = [scale.write(value) if scale else _single(value, column.kind) for value in values]
     marks = section.frame[column.mark].fill_null(value=False).to_list() if column.mark else [False] * len(cells)
-    return TextColumn(column, unit[0] if unit else "", tuple(cells), tuple(marks))
+    return TextColumn(column, scale.unit if scale else "", tuple(cells), tuple(marks))
 
 
-def _time_units(section: Section) -> dict[str, formats.TimeUnit]:
+def _scales(section: Section) -> dict[str, formats.Scale]:
+    """One scale per column of times, or per group of columns that share one."""
     values: dict[str, list[int | None]] = {}
     for column in section.columns:
         if column.kind == "time":
-            values.setdefault(_unit_key(column), []).extend(section.frame[column.name].to_list())
-    return {key: formats.time_unit(found) for key, found in values.items()}
+            values.setdefault(_scale_key(column), []).extend(section.frame[column.name].to_list())
+    return {key: formats.Scale.of(found) for key, found in values.items()}
 
 
-def _unit_key(column: Column) -> str:
+def _scale_key(column: Column) -> str:
     return column.unit_of or column.name
 
 

@@ -6,17 +6,15 @@ A rounded number never says something exact that is not so: what is not zero nev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 
 #: What stands for a value that is not known.
 UNKNOWN = "–"
 
-#: A unit of time: its name and how many ns it has.
-TimeUnit = tuple[str, int]
-TIME_UNITS: tuple[TimeUnit, ...] = (
-    ("ns", 1), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000),
-)  # fmt: skip
+#: Units of time and of size, with what one of each holds.
+TIME_UNITS = (("ns", 1), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 _BYTE_UNITS = (("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40))
 
 
@@ -56,25 +54,32 @@ def share(value: float | None, decimals: int = 1) -> str:
     return f"{percent}%"
 
 
-def time_unit(values: Sequence[int | None]) -> TimeUnit:
-    """The unit of a column of times: the one in which its middle value has one to three digits.
+@dataclass(frozen=True)
+class Scale:
+    """How the times of a column are written: in one unit, with one number of decimals."""
 
-    The middle, not the largest: a single long kernel must not turn all others into `0.00`. Yet no value may
-    need more than seven digits before the point.
-    """
-    known = sorted(abs(value) for value in values if value)
-    if not known:
-        return TIME_UNITS[1]
-    middle = _fitting(known[len(known) // 2], TIME_UNITS)
-    largest = _fitting(known[-1] // 10_000, TIME_UNITS)  # 9,999,999 of a unit are still that unit
-    return max(middle, largest, key=lambda unit: unit[1])
+    unit: str
+    per_unit: int
+    decimals: int
 
+    @classmethod
+    def of(cls, values: Iterable[int | None]) -> Scale:
+        """The scale in which the middle value has three digits or so.
 
-def times(values: Sequence[int | None], unit: TimeUnit) -> list[str]:
-    """A column of times in one unit, all with the same number of decimals."""
-    known = sorted(abs(value) for value in values if value)
-    decimals = _decimals(known[len(known) // 2], unit[1]) if known else 0
-    return [UNKNOWN if value is None else scaled(value, unit[1], decimals) for value in values]
+        The middle, not the largest: a single long kernel must not turn all others into `0.00`. Yet no value may
+        need more than seven digits before the point.
+        """
+        known = sorted(abs(value) for value in values if value)
+        if not known:
+            return cls("µs", 1_000, 0)
+        half = known[len(known) // 2]
+        largest = known[-1] // 10_000  # 9,999,999 of a unit are still that unit
+        unit, per_unit = max((_fitting(value, TIME_UNITS) for value in (half, largest)), key=lambda unit: unit[1])
+        return cls(unit, per_unit, _decimals(half, per_unit))
+
+    def write(self, value: int | None) -> str:
+        """One time of the column."""
+        return UNKNOWN if value is None else scaled(value, self.per_unit, self.decimals)
 
 
 def scaled(value: int, per_unit: int, decimals: int) -> str:
@@ -100,7 +105,7 @@ def visible(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def _fitting(value: int, units: Sequence[TimeUnit]) -> TimeUnit:
+def _fitting(value: int, units: Sequence[tuple[str, int]]) -> tuple[str, int]:
     """The largest unit that the value holds at least once."""
     return next((unit for unit in reversed(units) if value >= unit[1]), units[0])
 

@@ -55,9 +55,9 @@ def fit(columns: Sequence[TextColumn], width: int | None) -> Fitted:
 
 def heading_lines(fitted: Fitted) -> Iterator[list[str]]:
     """The headings, and below them the units where any column has one."""
-    yield [_aligned(each.column.heading, each, width) for each, width in _pairs(fitted)]
+    yield [_aligned(each.column.heading + _mark_room(each), each, width) for each, width in _pairs(fitted)]
     if any(each.unit for each in fitted.columns):
-        yield [_aligned(each.unit, each, width) for each, width in _pairs(fitted)]
+        yield [_aligned(each.unit + _mark_room(each), each, width) for each, width in _pairs(fitted)]
 
 
 def row_lines(fitted: Fitted, row: int) -> Iterator[list[str]]:
@@ -106,7 +106,7 @@ def _elastic(column: TextColumn) -> bool:
 def _natural(column: TextColumn) -> int:
     """Width that shows everything."""
     texts = (column.column.heading, column.unit, *column.cells)
-    longest = max(map(cell_len, texts)) + (len(" !") if any(column.marked) else 0)
+    longest = max(map(cell_len, texts)) + len(_mark_room(column))
     return min(longest, LONGEST_NAME) if column.column.kind in ("name", "path") else longest
 
 
@@ -141,9 +141,12 @@ def _cell_lines(column: TextColumn, row: int, width: int) -> list[str]:
         return wrapped(text, width)
     if _elastic(column):
         text = _shortened(text, width)
-    if any(column.marked):
-        text += " !" if column.marked[row] else "  "
-    return [text]
+    return [text + (" !" if column.marked[row] else _mark_room(column))]
+
+
+def _mark_room(column: TextColumn) -> str:
+    """What stands where a mark could stand."""
+    return "  " if any(column.marked) else ""
 
 
 def _shortened(text: str, width: int) -> str:

@@ -52,16 +52,21 @@ def _width(file: IO[str]) -> int | None:
 
 
 def _lines(report: Report, width: int | None) -> Iterator[Text]:
+    left_out: dict[str, None] = {}
     for number, section in enumerate(report.sections):
         if number:
             yield Text()
-        yield from _section(section, width)
+        fitted = layout.fit(list(layout.with_bars(cells.text_columns(section), section)), width)
+        left_out |= dict.fromkeys(fitted.left_out)
+        yield from _section(section, fitted, width)
+    if left_out:
+        yield from _dim(f"not shown at this width: {', '.join(left_out)}", width)
     if report.definitions:
         yield Text()
         yield from _definitions(report, width)
 
 
-def _section(section: Section, width: int | None) -> Iterator[Text]:
+def _section(section: Section, fitted: layout.Fitted, width: int | None) -> Iterator[Text]:
     if section.title:
         yield Text(formats.visible(section.title), _BOLD)
     yield from map(Text, layout.filled(map(cells.fact, section.facts), "  ·  ", width))
@@ -70,24 +75,24 @@ def _section(section: Section, width: int | None) -> Iterator[Text]:
     if section.frame.is_empty():
         yield Text(section.empty)
     else:
-        yield from _table(section, width)
+        yield from _table(section, fitted)
     if section.remainder:
-        yield Text(cells.remainder(section.remainder), _DIM)
+        yield from _dim(cells.remainder(section.remainder), width)
     for footnote in section.footnotes:
-        yield from (Text(line, _DIM) for line in layout.wrapped(footnote, width))
+        yield from _dim(footnote, width)
 
 
-def _table(section: Section, width: int | None) -> Iterator[Text]:
-    columns = layout.with_bars(cells.text_columns(section), section)
-    fitted = layout.fit(list(columns), width)
+def _dim(text: str, width: int | None) -> Iterator[Text]:
+    return (Text(line, _DIM) for line in layout.wrapped(text, width))
+
+
+def _table(section: Section, fitted: layout.Fitted) -> Iterator[Text]:
     for line, style in zip(layout.heading_lines(fitted), (_BOLD, _DIM), strict=False):
         yield Text(layout.GAP.join(line), style)
     yield Text("─" * (sum(fitted.widths) + len(layout.GAP) * (len(fitted.widths) - 1)), _DIM)
     for row, styles in enumerate(_styles(section, fitted)):
         for line in layout.row_lines(fitted, row):
             yield Text(layout.GAP).join(Text(*cell) for cell in zip(line, styles, strict=True))
-    if fitted.left_out:
-        yield Text(f"not shown at this width: {', '.join(fitted.left_out)}", _DIM)
 
 
 def _styles(section: Section, fitted: layout.Fitted) -> Iterator[list[str]]:

@@ -1,0 +1,16 @@
+"""Words that users choose from, apart from what they choose: the command line lists them without loading polars."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+#: What `top_kernels` groups by.
+By = Literal["name", "short", "class"]
+#: What its rows are ordered by.
+Sort = Literal["total", "count", "mean", "p50", "p99", "max", "sm_fill", "name"]
+#: What a report is written as.
+Format = Literal["table", "json", "csv", "md", "parquet"]
+
+BYS: tuple[By, ...] = get_args(By)
+SORTS: tuple[Sort, ...] = get_args(Sort)
+FORMATS: tuple[Format, ...] = get_args(Format)

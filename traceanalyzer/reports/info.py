@@ -1,0 +1,104 @@
+"""The report of `info`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import polars as pl
+
+from traceanalyzer.analyses import overview
+from traceanalyzer.analyses.ratio import ratio
+from traceanalyzer.notes import Note
+from traceanalyzer.report import Column, Fact, Remainder, Report, Section
+from traceanalyzer.reports import shared
+from traceanalyzer.schema import NOTES
+from traceanalyzer.text import listed
+from traceanalyzer.trace import Trace
+
+_DEVICE_COLUMNS = [
+    Column("rank", "rank", "count"),
+    Column("device", "device", "text"),
+    Column("name", "GPU", "text", optional=5),
+    Column("sms", "SMs", "count", optional=6),
+    Column("span_ns", "span", "time", unit_of="one"),
+    Column("busy_ns", "busy", "time", unit_of="one"),
+    Column("busy_share", "busy", "share"),
+    Column("idle_ns", "idle", "time", optional=2, unit_of="one"),
+    Column("streams", "streams", "count", optional=3),
+    Column("kernels", "kernels", "count"),
+    Column("copies", "copies", "count", optional=4),
+    Column("sets", "sets", "count", optional=7),
+    Column("path", "file", "path", optional=1),
+]
+_LEFT_OUT_COLUMNS = [
+    Column("path", "file", "path"),
+    Column("run", "run", "text", optional=1),
+    Column("reason", "reason", "text"),
+    Column("file_bytes", "size", "bytes"),
+]
+_EVENT_COLUMNS = [
+    Column("category", "category", "text"),
+    Column("phase", "phase", "text"),
+    Column("table", "table", "text"),
+    Column("count", "events", "count"),
+]
+_NOTE_COLUMNS = [
+    Column("level", "level", "level"),
+    Column("count", "count", "count"),
+    Column("message", "note", "prose"),
+    Column("path", "file", "path", optional=1),
+]
+
+
+def build(trace: Trace, *, limit: int = 0, explain: bool = False) -> Report:
+    """What is in the files: a section per run, files that were left out, events by kind, notes."""
+    devices, files = overview.devices(trace), overview.files(trace)
+    runs, events = overview.runs(trace), overview.events(trace)
+    notes = shared.notes(trace)
+    left_out = files.filter(~pl.col("used"))
+    sections = [_run(run, devices.filter(pl.col("run") == run["run"]), limit) for run in runs.to_dicts()]
+    if left_out.height:
+        sections.append(_cut(Section(left_out, _LEFT_OUT_COLUMNS, title="Left out of every figure"), "file", limit))
+    sections.append(Section(events, _EVENT_COLUMNS, title="Events", empty="no events"))
+    sections.append(_notes(notes))
+    return Report(
+        command="info",
+        title="What is in these files",
+        sections=sections,
+        data={"rows": files, "runs": runs, "devices": devices.drop("source"), "events": events},
+        traces=shared.traces(trace),
+        notes=notes,
+        definitions=overview.DEFINITIONS if explain else {},
+    )
+
+
+def _run(run: dict[str, Any], devices: pl.DataFrame, limit: int) -> Section:
+    frame = devices.with_columns(busy_share=ratio(devices["busy_ns"], devices["span_ns"]))
+    section = Section(
+        frame,
+        _DEVICE_COLUMNS,
+        title=run["run"],
+        facts=[*shared.run_facts(run), *_origin(run)],
+        footnotes=[] if run["devices"] else [shared.NO_ACTIVITY],
+    )
+    return _cut(section, "row", limit)
+
+
+def _origin(run: dict[str, Any]) -> list[Fact]:
+    producers = [Fact("by", listed(run["producers"]))] if run["producers"] else []
+    return producers + ([Fact("stage", run["stage"])] if run["stage"] else [])
+
+
+def _notes(notes: list[Note]) -> Section:
+    rows = [dataclasses.asdict(note) for note in notes]
+    return Section(pl.DataFrame(rows, schema=NOTES.schema), _NOTE_COLUMNS, title="Notes", empty="nothing to note")
+
+
+def _cut(section: Section, noun: str, limit: int) -> Section:
+    """The first rows of a section, and how many more there are."""
+    more = section.frame.height - limit
+    if not limit or more <= 0:
+        return section
+    rest = Remainder(more, noun if more == 1 else f"{noun}s")
+    return dataclasses.replace(section, frame=section.frame.head(limit), remainder=rest)

@@ -1,0 +1,69 @@
+"""What the reports of several commands have in common: the list of traces, the facts about a run, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import polars as pl
+
+from traceanalyzer.analyses import overview
+from traceanalyzer.notes import Level, Note
+from traceanalyzer.report import Fact
+from traceanalyzer.text import counted, listed, ranges
+from traceanalyzer.trace import Trace
+
+#: What is said of files in which no device did anything.
+NO_ACTIVITY = "no device activity in these files"
+
+_LEVELS: tuple[Level, ...] = get_args(Level)
+
+
+def traces(trace: Trace) -> pl.DataFrame:
+    """The `traces` of the JSON contract: one row per file and device."""
+    columns = ("path", "run", "rank", "device", "span_ns", "busy_ns", "idle_ns")
+    return overview.devices(trace).select(columns)
+
+
+def notes(trace: Trace) -> list[Note]:
+    """What the reader noticed, the gravest first; within a level in the order in which it was noticed."""
+    found = [Note(**row) for row in trace.notes.iter_rows(named=True)]
+    return sorted(found, key=lambda note: _LEVELS.index(note.level), reverse=True)
+
+
+def run_facts(run: Mapping[str, Any]) -> list[Fact]:
+    """The line above the table of a run, from a row of `overview.runs`: ranks, devices, span, busy, idle."""
+    facts = [Fact("", ranks_found(run))]
+    if not run["devices"]:
+        return [*facts, Fact("", "no device activity")]
+    facts.append(Fact("", _devices(run)))
+    summed = " (sum of devices)" if run["devices"] > 1 else ""
+    facts.append(Fact(f"span{summed}", run["span_ns"], "time"))
+    return facts + [Fact(name, run[f"{name}_ns"], "time", _of_span(run, f"{name}_ns")) for name in ("busy", "idle")]
+
+
+def ranks_found(run: Mapping[str, Any]) -> str:
+    """`ranks 0-3 of 8 (missing 4-7)`, with what is known: there may be no numbers, or no world size."""
+    ranks, world, missing = run["ranks"], run["world_size"], run["ranks_missing"]
+    if not ranks:
+        return f"{counted(run['files'], 'file')}, rank unknown"
+    text = f"rank{'' if len(ranks) == 1 else 's'} {ranges(ranks)}"
+    if world is not None:
+        text += f" of {world:,}"
+    if missing:
+        text += f" (missing {_brief_ranges(missing)})"
+    return text
+
+
+def _brief_ranges(numbers: list[int]) -> str:
+    return listed(ranges(numbers).split(", "), at_most=6)
+
+
+def _devices(run: Mapping[str, Any]) -> str:
+    name = listed(run["gpus"], at_most=2) or "device of unknown name"
+    sms = f" ({', '.join(map(str, run['sms']))} SMs)" if run["sms"] else ""
+    return (f"{run['devices']:,} × " if run["devices"] > 1 else "") + name + sms
+
+
+def _of_span(run: Mapping[str, Any], name: str) -> float | None:
+    return run[name] / run["span_ns"] if run["span_ns"] else None

@@ -1,0 +1,94 @@
+"""The report of `top-kernels`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from traceanalyzer.analyses import overview, top_kernels
+from traceanalyzer.choices import By
+from traceanalyzer.report import Column, Remainder, Report, Section
+from traceanalyzer.reports import shared
+from traceanalyzer.trace import Trace
+
+#: A kernel is marked where it fills less of the SMs than this and takes at least that share of the kernel time.
+LOW_FILL, LARGE_SHARE = 0.5, 0.05
+_MARKED = (
+    f"! fills less than {LOW_FILL:.0%} of the SMs (blocks / SMs) and takes {LARGE_SHARE:.0%} or more of the kernel time"
+)
+_NOUNS: dict[By, str] = {"name": "kernel", "short": "short name", "class": "class"}
+
+
+def build(trace: Trace, rows: pl.DataFrame, *, by: By = "name", limit: int = 0, filtered: bool = False) -> Report:
+    """One section per run with its `limit` first rows (0: all); what is left out is summed up below them."""
+    runs = overview.runs(trace).to_dicts()
+    per_run = [rows.filter(pl.col("run") == run["run"]) for run in runs]
+    shown = [frame.head(limit) if limit else frame for frame in per_run]
+    nothing = "no kernel matches the filter" if filtered and trace.kernels.height else shared.NO_ACTIVITY
+    sections = [_section(*each, by=by, nothing=nothing) for each in zip(runs, per_run, shown, strict=True)]
+    return Report(
+        command="top-kernels",
+        title="Top kernels" if by == "name" else f"Top kernels by {_NOUNS[by]}",
+        sections=sections,
+        data={"rows": pl.concat(shown) if shown else rows},
+        traces=shared.traces(trace),
+        notes=shared.notes(trace),
+        definitions=definitions() if "rule" in rows.columns else {},
+    )
+
+
+def definitions() -> dict[str, str]:
+    """What every figure of this report is."""
+    times = {name: overview.DEFINITIONS[name] for name in ("span_ns", "busy_ns", "idle_ns")}
+    return {**times, **top_kernels.DEFINITIONS}
+
+
+def _section(run: dict[str, Any], rows: pl.DataFrame, shown: pl.DataFrame, *, by: By, nothing: str) -> Section:
+    marked = (pl.col("sm_fill") < LOW_FILL) & (pl.col("share_of_kernel_time") >= LARGE_SHARE)
+    frame = shown.with_columns(underfilled=marked.fill_null(value=False))
+    return Section(
+        frame=frame,
+        columns=_columns(by, explain="rule" in rows.columns, several_ranks=len(run["ranks"]) > 1),
+        title=run["run"],
+        facts=shared.run_facts(run),
+        empty=nothing,
+        remainder=_remainder(rows.slice(shown.height), by),
+        footnotes=[_MARKED] if frame["underfilled"].any() else [],
+    )
+
+
+def _remainder(rest: pl.DataFrame, by: By) -> Remainder | None:
+    if rest.is_empty():
+        return None
+    plural = "classes" if by == "class" else f"{_NOUNS[by]}s"
+    noun = _NOUNS[by] if rest.height == 1 else plural
+    return Remainder(rest.height, noun, int(rest["total_ns"].sum()), float(rest["share_of_kernel_time"].sum()))
+
+
+def _columns(by: By, *, explain: bool, several_ranks: bool) -> list[Column]:
+    name = Column("short_name", "kernel", "name") if by == "name" else Column("group", _NOUNS[by], "name")
+    columns = [
+        name,
+        Column("class", "class", "class", optional=2),
+        Column("rule", "rule", "text"),
+        Column("total_ns", "total", "time"),
+        Column("share_of_kernel_time", "share", "share", bar=True),
+        Column("share_of_busy", "of busy", "share", optional=6),
+        Column("count", "count", "count"),
+        Column("ranks", "ranks", "count", optional=5),
+        Column("mean_ns", "mean", "time", unit_of="one"),
+        Column("p50_ns", "p50", "time", optional=8, unit_of="one"),
+        Column("p99_ns", "p99", "time", optional=4, unit_of="one"),
+        Column("min_ns", "min", "time", optional=9, unit_of="one"),
+        Column("max_ns", "max", "time", optional=7, unit_of="one"),
+        Column("blocks", "blocks", "count", optional=3),
+        Column("grids", "grids", "count", optional=10),
+        Column("sm_fill", "SM fill", "share", mark="underfilled"),
+    ]
+    dropped = {
+        *(() if explain else ("rule",)),
+        *(() if several_ranks else ("ranks",)),
+        *(("class",) if by == "class" else ()),
+    }
+    return [column for column in columns if column.name not in dropped]
