@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import polars as pl
 
-from traceanalyzer.read.producers import FileFacts
+from traceanalyzer.ingest.producers import FileFacts
 
 #: What the normalizer takes by category: these events never reach the rules.
 KINETO_DEVICE = frozenset(("kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset"))  # in any case

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceanalyzer.errors import UsageError
-from traceanalyzer.read.identity import (
+from traceanalyzer.ingest.identity import (
     Identity,
     check_rank_regex,
     identity_from_label,

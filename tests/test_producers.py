@@ -18,7 +18,7 @@ import producer_files
 import pytest
 
 from traceanalyzer.analyses import intervals
-from traceanalyzer.read.producers import RULES, FileFacts, Reclassified, identify, reclassify
+from traceanalyzer.ingest.producers import RULES, FileFacts, Reclassified, identify, reclassify
 
 HERE = Path(__file__).parent
 FIXTURES = HERE / "fixtures" / "producers"

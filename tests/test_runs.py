@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traceanalyzer.ingest.identity import FileInfo, identity_from_name, identity_from_regex, int_or_none
+from traceanalyzer.ingest.run_notes import ranges
+from traceanalyzer.ingest.runs import RunPlan, assign_runs
 from traceanalyzer.notes import Note
-from traceanalyzer.read.identity import FileInfo, identity_from_name, identity_from_regex, int_or_none
-from traceanalyzer.read.run_notes import ranges
-from traceanalyzer.read.runs import RunPlan, assign_runs
 
 SHARED = Path(os.environ.get("TRACEANALYZER_SHARED", Path(__file__).parents[1] / "../shared"))
 FACTS = SHARED / "corpus" / "facts.jsonl"

@@ -17,7 +17,7 @@ from traceanalyzer._version import __version__
 
 if TYPE_CHECKING:
     from traceanalyzer.errors import TraceAnalyzerError, UnreadableError, UsageError
-    from traceanalyzer.read.reader import read
+    from traceanalyzer.ingest.reader import read
     from traceanalyzer.trace import Trace
 
 _HOMES = {
@@ -25,7 +25,7 @@ _HOMES = {
     "TraceAnalyzerError": "traceanalyzer.errors",
     "UnreadableError": "traceanalyzer.errors",
     "UsageError": "traceanalyzer.errors",
-    "read": "traceanalyzer.read.reader",
+    "read": "traceanalyzer.ingest.reader",
 }
 
 __all__ = ["Trace", "TraceAnalyzerError", "UnreadableError", "UsageError", "__version__", "read"]

@@ -27,7 +27,7 @@ def device_time(kernels: pl.DataFrame) -> pl.DataFrame:
     )
     busy = intervals.coverage(intervals.of_events(activity, DEVICE_KEYS), DEVICE_KEYS)
     return (
-        facts.join(busy, on=DEVICE_KEYS)
+        facts.join(busy, on=DEVICE_KEYS, nulls_equal=True)
         .with_columns(span_ns=pl.col("last_ns") - pl.col("first_ns"), busy_ns=pl.col("covered_ns"))
         .with_columns(idle_ns=pl.col("span_ns") - pl.col("busy_ns"))
         .select(

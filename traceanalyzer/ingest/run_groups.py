@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal, TypeVar
 
-from traceanalyzer.read.identity import FileInfo, Identity, identity_from_label, natural_key, run_folder
+from traceanalyzer.ingest.identity import FileInfo, Identity, identity_from_label, natural_key, run_folder
 
 #: Why a file is left out.
 Reason = Literal["duplicate", "merged", "front-end"]

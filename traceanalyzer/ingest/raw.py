@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from traceanalyzer.read.losses import Losses
-from traceanalyzer.read.source import Source
+from traceanalyzer.ingest.losses import Losses
+from traceanalyzer.ingest.source import Source
 from traceanalyzer.schema import COLLECTIVES, EVENT_TABLES, Column, table
 
 #: ``small``: a kind, phase or flag (one byte). ``code``: text as a dictionary code. ``time``: Int64 ns.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from traceanalyzer.read.producers.base import FileFacts
+from traceanalyzer.ingest.producers.base import FileFacts
 
 UNKNOWN = "unknown"
 

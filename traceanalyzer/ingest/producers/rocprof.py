@@ -22,9 +22,9 @@ import re
 
 import polars as pl
 
+from traceanalyzer.ingest.producers.base import FileFacts, Reclassified, reclassified
+from traceanalyzer.ingest.producers.columns import Args, as_text, either, left_over, named, rows
 from traceanalyzer.notes import Note
-from traceanalyzer.read.producers.base import FileFacts, Reclassified, reclassified
-from traceanalyzer.read.producers.columns import Args, as_text, either, left_over, named, rows
 
 NAME = "rocprof v1"
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from traceanalyzer.ingest.producers.base import FileFacts, Reclassified, reclassified
+from traceanalyzer.ingest.producers.columns import as_text, left_over, rows
 from traceanalyzer.notes import Note
-from traceanalyzer.read.producers.base import FileFacts, Reclassified, reclassified
-from traceanalyzer.read.producers.columns import as_text, left_over, rows
 
 NAME = "PyTorch autograd profiler"
 

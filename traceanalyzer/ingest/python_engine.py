@@ -11,28 +11,29 @@ from __future__ import annotations
 
 import gc
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from traceanalyzer.read.categories import (
+from traceanalyzer.ingest.categories import (
     FLOW_CATEGORIES,
     FLOW_PHASES,
     KNOWN_SPELLINGS,
     MEMORY_CATEGORY,
     MEMORY_EVENT,
-    SPAN_CATEGORIES,
     Placement,
     place,
+    place_span,
 )
-from traceanalyzer.read.document import BoundaryError, Document, MismatchError
-from traceanalyzer.read.losses import Losses
-from traceanalyzer.read.raw import (
+from traceanalyzer.ingest.document import BoundaryError, Document, MismatchError
+from traceanalyzer.ingest.losses import Losses
+from traceanalyzer.ingest.raw import (
     COLLECTIVE_MARK,
     COLLECTIVE_TABLES,
+    RAW_FIELDS,
     Dictionary,
     RawType,
     Scan,
@@ -41,8 +42,8 @@ from traceanalyzer.read.raw import (
     new_column,
     raw_types,
 )
-from traceanalyzer.read.source import Source
-from traceanalyzer.read.values import canonical_json, convert, decoder, to_label, to_ns, to_number, to_text
+from traceanalyzer.ingest.source import Source
+from traceanalyzer.ingest.values import canonical_json, convert, decoder, to_label, to_ns, to_number, to_text
 from traceanalyzer.schema import Column
 
 #: Rows of a table that are gathered before they become a frame.
@@ -59,8 +60,9 @@ _MEMORY_SERIES = ("Bytes", "Total Allocated", "Total Reserved")
 _DEVICE_TYPES = {0: "cpu", 1: "cuda"}
 
 #: Kineto's categories of no table of their own.
-OTHER_CATEGORIES = ("overhead", "cuda_sync", "Trace", MEMORY_CATEGORY)
-_OTHER = "other"
+OTHER_CATEGORIES = ("overhead", "cuda_sync", "Trace")
+#: Groups of a piece that are no tables: torch's [memory] events, and all that is taken one by one.
+_MEMORY, _OTHER = "memory", "other"
 _COLLECTIVE_KEYS = next(c.args for c in arg_columns("collectives") if c.name == COLLECTIVE_MARK)
 _DECODE = decoder().decode
 
@@ -162,44 +164,40 @@ class _Entries:
             raise MismatchError from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BoundaryError from error
-        by_type: defaultdict[type, list[Any]] = defaultdict(list)
         by_table: defaultdict[str, list[Any]] = defaultdict(list)
         table_of = self._structs.table_of
         for entry in entries:
-            kind = entry.__class__
-            by_type[kind].append(entry)
-            by_table[table_of[kind]].append(entry)
+            by_table[table_of[entry.__class__]].append(entry)
+        if _MEMORY in by_table and _OTHER in by_table:
+            raise MismatchError  # both fill `counters`, and only entry by entry keeps their order
         try:
-            batches = [
-                self._batch(table, group)
-                for table, group in by_table.items()
-                if table in _BATCHED and self._wanted(table)
-            ]
+            batches = [self._batch(table, group) for table, group in by_table.items() if self._is_batched(table)]
         except MismatchError:
             self._misses += 1
             raise
         self._misses = 0
-        self._count(by_type)
+        for group in by_table.values():
+            self._count(group)
         for batch in batches:
             self._take_batch(batch)
-        for table, group in by_table.items():
-            if table not in _BATCHED:
-                for entry in group:
-                    self.entry(self._structs.as_mapping(entry), count=False)
+        for entry in by_table.get(_OTHER, ()):
+            self.entry(self._structs.as_mapping(entry), count=False)
         for columns in self._tables.values():
             if len(columns) >= BATCH_ROWS:
                 self._hand_over(columns)
 
-    def _count(self, by_type: dict[type, list[Any]]) -> None:
-        for kind, group in by_type.items():
-            category = self._structs.category_of[kind]
-            phases = [entry.ph for entry in group]
-            first = phases[0]
-            if phases.count(first) == len(phases):
-                self._scan.counts[first, category] += len(phases)
-            else:
-                for phase in phases:
-                    self._scan.counts[phase, category] += 1
+    def _is_batched(self, table: str) -> bool:
+        return table in _BATCHED and self._wanted("counters" if table == _MEMORY else table)
+
+    def _count(self, group: list[Any]) -> None:
+        phases = {entry.ph for entry in group}
+        if len(phases) == 1:
+            phase = phases.pop()
+            counted = {(kind, phase): count for kind, count in Counter(map(type, group)).items()}
+        else:
+            counted = Counter([(entry.__class__, entry.ph) for entry in group])
+        for (kind, phase), count in counted.items():
+            self._scan.counts[phase, self._structs.category_of[kind]] += count
 
     def _batch(self, table: str, group: list[Any]) -> _Batch:
         """Check a group of entries and compute their times, so that taking them cannot fail."""
@@ -207,7 +205,9 @@ class _Entries:
         if not phases <= _BATCHED[table]:
             raise MismatchError
         starts = self._structs.nanoseconds([entry.ts for entry in group])
-        if table == "flows":
+        if table == _MEMORY:
+            _check_memory(group)
+        if table in ("flows", _MEMORY):
             return _Batch(table, group, starts, None)
         durations = _exact_ns(np.array([entry.dur for entry in group], float))
         if durations is None or durations.min() < 0:
@@ -215,6 +215,9 @@ class _Entries:
         return _Batch(table, group, starts, durations)
 
     def _take_batch(self, batch: _Batch) -> None:
+        if batch.table == _MEMORY:
+            self._take_memory(batch)
+            return
         columns = self._tables.get(batch.table)
         group = batch.group
         if columns is not None:
@@ -273,6 +276,31 @@ class _Entries:
                 values = [o if v is missing else v for v, o in zip(values, others, strict=True)]
         return values
 
+    def _take_memory(self, batch: _Batch) -> None:
+        into = self._tables["counters"].columns
+        code, series = self._dictionary.__getitem__, len(_MEMORY_SERIES)
+        names: dict[tuple[Any, Any], int] = {}
+        for entry in batch.group:
+            key = entry.args.kind, entry.args.number
+            if key not in names:
+                names[key] = code(_memory_name(*key))
+        rows = {
+            "name": [names[entry.args.kind, entry.args.number] for entry in batch.group],
+            "pid": [self._labels[entry.pid] for entry in batch.group],
+            "tid": [self._labels[entry.tid] for entry in batch.group],
+        }
+        for column, codes in rows.items():
+            into[column].frombytes(np.repeat(np.array(codes, np.uintc), series).tobytes())
+        into["series"].extend([code(name) for name in _MEMORY_SERIES] * len(batch.group))
+        into["ts"].frombytes(np.repeat(batch.starts, series).tobytes())
+        into["value"].extend(
+            [
+                float(value)
+                for entry in batch.group
+                for value in (entry.args.bytes, entry.args.allocated, entry.args.reserved)
+            ]
+        )
+
     def _take_collectives(self, batch: _Batch) -> None:
         columns = self._tables["collectives"]
         mark = _getter(self._structs.fields["text", _COLLECTIVE_KEYS][0])
@@ -324,7 +352,7 @@ class _Entries:
 
     def _take_entry(self, placement: Placement, category: str | None, value: dict[str, Any]) -> None:
         with_duration = placement.table not in ("flows", "counters", "marks")
-        times = self._times(value, with_duration=with_duration)
+        times = self._times(value, with_duration=with_duration, on_device=placement.table == "kernels")
         if times is None:
             return
         args = value.get("args")
@@ -356,25 +384,24 @@ class _Entries:
 
     def _append(self, columns: _Columns, fields: dict[str, Any], args: dict[str, Any]) -> None:
         into = columns.columns
-        arg_names = set()
+        for name in RAW_FIELDS[columns.table]:
+            into[name].append(fields[name])
         for column in columns.args:
-            arg_names.add(column.name)
             value = next((args[key] for key in column.args if args.get(key) is not None), None)
-            value = convert(column.kind or "text", value)
-            if column.kind == "dim3":
-                value = None if value is None else value[column.part]
-            is_code = columns.types[column.name] == "code"
-            into[column.name].append(self._dictionary.code(value) if is_code else value)
-        for name in into:
-            if name not in arg_names:
-                into[name].append(fields[name])
+            if value is not None:
+                value = convert(column.kind or "text", value)
+            if columns.types[column.name] == "code":
+                value = self._dictionary.code(value)
+            elif column.kind == "dim3" and value is not None:
+                value = value[column.part]
+            into[column.name].append(value)
 
     def _take_counter(self, value: dict[str, Any], time: int, args: dict[str, Any]) -> None:
         name = _name(value)
         series: Iterable[str] = args
         if value.get("ph") != "C":
             series = _MEMORY_SERIES
-            name = f"{MEMORY_EVENT} {_device_label(args)}"
+            name = _memory_name(args.get("Device Type"), args.get("Device Id"))
         elif value.get("id") is not None:
             name = f"{name} {to_label(value['id'])}"
         into = self._tables["counters"].columns
@@ -407,7 +434,7 @@ class _Entries:
         if text is not None and pid is not None:
             self._scan.threads.setdefault((pid, tid), {})[str(what)] = self._dictionary.cleaned(text)
 
-    def _times(self, value: dict[str, Any], *, with_duration: bool) -> tuple[int, int] | None:
+    def _times(self, value: dict[str, Any], *, with_duration: bool, on_device: bool) -> tuple[int, int] | None:
         """Start and duration in ns; None, counted, where they cannot be used."""
         start = to_ns(value.get("ts"))
         if start is None:
@@ -420,7 +447,8 @@ class _Entries:
             self._losses.add("unusable-duration", "events without a usable duration were dropped")
             return None
         if duration < 0:
-            self._losses.add("negative-duration", "events with a negative duration were dropped")
+            kind, code = ("device", "negative-duration") if on_device else ("host", "negative-host-duration")
+            self._losses.add(code, f"{kind} events with a negative duration were dropped")
             return None
         return start, duration
 
@@ -436,9 +464,20 @@ class _Batch:
 
 #: Tables that pieces fill by column, with the phases their entries must have.
 _BATCHED: dict[str, frozenset[str]] = {
-    **{placement.table: frozenset("X") for placement in SPAN_CATEGORIES.values()},
+    **dict.fromkeys(("kernels", "launches", "ops", "annotations", "python_calls"), frozenset("X")),
     "flows": frozenset(FLOW_PHASES),
+    _MEMORY: frozenset("i"),
 }
+
+
+class _MemoryArgs(msgspec.Struct, gc=False):
+    """The args of a torch [memory] event."""
+
+    bytes: int | None = msgspec.field(default=None, name="Bytes")
+    allocated: int | None = msgspec.field(default=None, name="Total Allocated")
+    reserved: int | None = msgspec.field(default=None, name="Total Reserved")
+    kind: int | None = msgspec.field(default=None, name="Device Type")
+    number: int | None = msgspec.field(default=None, name="Device Id")
 
 
 class _Structs:
@@ -454,15 +493,16 @@ class _Structs:
         self._decoder: msgspec.json.Decoder[list[Any]] | None = None
         self._as_text = False
         self._categories: dict[str, tuple[str, int]] = {
-            **{spelling: SPAN_CATEGORIES[spelling.lower()] for spelling in KNOWN_SPELLINGS},
+            **{spelling: place_span(spelling) or (_OTHER, 0) for spelling in KNOWN_SPELLINGS},
             **dict.fromkeys(FLOW_CATEGORIES, ("flows", 0)),
             **dict.fromkeys(OTHER_CATEGORIES, (_OTHER, 0)),
+            MEMORY_CATEGORY: (_MEMORY, 0),
         }
 
     def learn(self, category: str) -> None:
         """Give a category that was met for the first time a struct, so that its pieces fit from now on."""
         if category not in self._categories and len(self._categories) < _MOST_CATEGORIES:
-            self._categories[category] = SPAN_CATEGORIES.get(category.lower()) or (_OTHER, 0)
+            self._categories[category] = place_span(category) or (_OTHER, 0)
             self._decoder = None
 
     def decode(self, view: memoryview) -> list[Any]:
@@ -507,11 +547,13 @@ class _Structs:
             if table == _OTHER:
                 fields.append(("args", msgspec.Raw, _RAW_EMPTY))
             elif table != "flows":
-                args = self._args_struct(table)
+                args = _MemoryArgs if table == _MEMORY else self._args_struct(table)
                 fields.append(("args", args, msgspec.field(default_factory=args)))
         return msgspec.defstruct(f"Entry_{category}", fields, gc=False, tag=category, tag_field="cat")
 
     def _is_wanted(self, table: str) -> bool:
+        if table == _MEMORY:
+            return "counters" in self._wanted
         return table in {_OTHER, *self._wanted} or (table in COLLECTIVE_TABLES and "collectives" in self._wanted)
 
     def _times(self, table: str) -> list[Any]:
@@ -644,8 +686,14 @@ def _mark_id(value: dict[str, Any]) -> str | None:
     return label if scope is None or label is None else f"{scope}:{label}"
 
 
-def _device_label(args: dict[str, Any]) -> str:
-    """cpu, cuda:0, ... of a [memory] event."""
-    kind, number = args.get("Device Type"), args.get("Device Id")
+def _memory_name(kind: Any, number: Any) -> str:
+    """[memory] cpu, [memory] cuda:0, ...: one counter a device."""
     name = _DEVICE_TYPES.get(kind, f"device-type-{kind}") if isinstance(kind, int) else "unknown"
-    return name if kind == 0 or number is None else f"{name}:{number}"
+    return f"{MEMORY_EVENT} {name if kind == 0 or number is None else f'{name}:{number}'}"
+
+
+def _check_memory(group: list[Any]) -> None:
+    for entry in group:
+        args = entry.args
+        if entry.name != MEMORY_EVENT or args.bytes is None or args.allocated is None or args.reserved is None:
+            raise MismatchError

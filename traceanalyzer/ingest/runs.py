@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from traceanalyzer.ingest.identity import FileInfo, Identity
+from traceanalyzer.ingest.run_groups import Group, Reason, by, groups_of
+from traceanalyzer.ingest.run_notes import notes_of
 from traceanalyzer.notes import Note
-from traceanalyzer.read.identity import FileInfo, Identity
-from traceanalyzer.read.run_groups import Group, Reason, by, groups_of
-from traceanalyzer.read.run_notes import notes_of
 
 
 @dataclass(frozen=True)

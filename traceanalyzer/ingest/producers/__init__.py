@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from traceanalyzer.read.producers import (
+from traceanalyzer.ingest.producers import (
     ascend,
     autograd,
     cupti,
@@ -25,8 +25,8 @@ from traceanalyzer.read.producers import (
     unitrace,
     xla,
 )
-from traceanalyzer.read.producers.base import FileFacts, Reclassified, Rule
-from traceanalyzer.read.producers.identity import writer
+from traceanalyzer.ingest.producers.base import FileFacts, Reclassified, Rule
+from traceanalyzer.ingest.producers.identity import writer
 
 __all__ = ["FileFacts", "Reclassified", "identify", "reclassify"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from traceanalyzer.errors import UnreadableError
-from traceanalyzer.read.losses import Losses
+from traceanalyzer.ingest.losses import Losses
 
 try:
     from isal import isal_zlib as _inflate
@@ -24,6 +24,7 @@ except ImportError:  # no wheel for this machine: the standard library is slower
 GZIP_MAGIC = b"\x1f\x8b"
 COMPRESSED_BLOCK = 32 << 10
 PLAIN_BLOCK = 256 << 10
+_MAGIC_BYTES = 16
 
 _OTHER_FORMATS = {
     b"\x28\xb5\x2f\xfd": "is compressed with zstd; unpack it first",
@@ -54,7 +55,7 @@ class Source:
     def __iter__(self) -> Iterator[bytes]:
         """Blocks of JSON text. Raises `UnreadableError` where the file cannot be opened or read at all."""
         with self._open() as handle:
-            head = self._read(handle, COMPRESSED_BLOCK)
+            head = self._head(handle)
             self._refuse_other_formats(head)
             self.gzipped = head[:2] == GZIP_MAGIC
             blocks = self._inflated(handle, head) if self.gzipped else self._plain(handle, head)
@@ -62,6 +63,13 @@ class Source:
                 self.json_bytes += len(block)
                 self.checksum = _inflate.crc32(block, self.checksum)
                 yield block
+
+    def _head(self, handle: BinaryIO) -> bytes:
+        """The first block, long enough to tell the format."""
+        head = b""
+        while len(head) < _MAGIC_BYTES and (more := self._read(handle, COMPRESSED_BLOCK)):
+            head += more
+        return head
 
     def _refuse_other_formats(self, head: bytes) -> None:
         for magic, what in _OTHER_FORMATS.items():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from traceanalyzer.read.python_engine import PythonEngine
-from traceanalyzer.read.raw import Engine
+from traceanalyzer.ingest.python_engine import PythonEngine
+from traceanalyzer.ingest.raw import Engine
 
 
 def choose() -> Engine:

@@ -16,8 +16,8 @@ from json import JSONDecodeError
 from typing import Any, Literal, Protocol
 
 from traceanalyzer.errors import UnreadableError
-from traceanalyzer.read.losses import Losses
-from traceanalyzer.read.values import decoder
+from traceanalyzer.ingest.losses import Losses
+from traceanalyzer.ingest.values import decoder
 
 #: Pieces of this size keep the text and the decoded entries in the processor's cache.
 PIECE_BYTES = 600_000
@@ -30,6 +30,8 @@ _EVENTS_KEY = re.compile(r"\"traceEvents\"\s*:\s*\[")
 _SKIP = re.compile(r"[\s,]*")
 _SPACE = re.compile(r"\s*")
 _TRIES = 4
+#: How much is taken entry by entry after a piece that did not fit, before a piece is tried again; it doubles each time.
+_CAREFUL_BYTES = 1 << 14
 #: A decoding error this close to the end of the text may only mean that the text goes on.
 _NEAR_END = 12
 
@@ -190,17 +192,20 @@ class Document:
         """Hand all entries to the decoder; gives the text behind the closing bracket."""
         self._found_events = True
         rest = text.encode("utf-8", "surrogateescape")
+        careful, size = _CAREFUL_BYTES, PIECE_BYTES
         while True:
-            buffer, final = self._fill(rest, max(PIECE_BYTES, 2 * len(rest)))
-            taken = self._take_pieces(buffer) if self._entries.wants_pieces() else 1
-            if taken > 1 and not final:
-                rest = bytes(memoryview(buffer)[taken:])
+            buffer, final = self._fill(rest, size)
+            taken = self._take_piece(buffer)
+            if taken > 1:
+                rest, careful = bytes(memoryview(buffer)[taken:]), _CAREFUL_BYTES
                 continue
-            text = buffer[taken:].decode("utf-8", "surrogateescape")
-            end, closed = self._take_entries(text, final=final)
-            if closed or final:
+            text = buffer[1:].decode("utf-8", "surrogateescape")
+            end, state = self._take_entries(text, careful, final=final)
+            if state == "ended":
                 return text[end:]
             rest = text[end:].encode("utf-8", "surrogateescape")
+            careful *= 2
+            size = PIECE_BYTES if end else 2 * len(buffer)  # an entry larger than the buffer wants more text
 
     def _fill(self, rest: bytes, size: int) -> tuple[bytearray, bool]:
         """A buffer that starts with "[" and holds at least `size` bytes; whether the text ends in it."""
@@ -213,10 +218,10 @@ class Document:
             buffer += block
         return buffer, False
 
-    def _take_pieces(self, buffer: bytearray) -> int:
+    def _take_piece(self, buffer: bytearray) -> int:
         """Let the decoder take a piece; gives the index of the first byte that was not taken (1: none)."""
         separator = self._separator or self._learn(buffer)
-        if separator is None:
+        if separator is None or not self._entries.wants_pieces():
             return 1
         end = len(buffer)
         for _ in range(_TRIES):
@@ -243,30 +248,32 @@ class Document:
             self._separator = found.most_common(1)[0][0]
         return self._separator
 
-    def _take_entries(self, text: str, *, final: bool) -> tuple[int, bool]:
-        """Decode entry by entry; gives where it stopped, and whether the array was closed there."""
+    def _take_entries(self, text: str, most: int, *, final: bool) -> tuple[int, Literal["ended", "more"]]:
+        """Decode entry by entry, about `most` characters of them; gives where it stopped, and whether the array
+        (or, in the `final` text, everything) ended there."""
         position = 0
-        while True:
+        while position < most:
             position = _SKIP.match(text, position).end()  # type: ignore[union-attr]
             following = text[position : position + 1]
             if following == "]":
-                return position + 1, True
+                return position + 1, "ended"
             if following == "" or (following == "}" and final):
                 if final and following == "" and self.container == "object":
                     self._cut("ends inside the event array")
-                return position, final
+                return position, "ended" if final else "more"
             try:
                 value, end = self._decode(text, position)
             except (JSONDecodeError, RecursionError) as error:
                 resumed = self._resume(text, position, error, final=final)
                 if resumed is None:
-                    return (len(text), True) if final else (position, False)
+                    return (len(text), "ended") if final else (position, "more")
                 position = resumed
                 continue
             if end == len(text) and not final and not isinstance(value, dict):
-                return position, False
+                return position, "more"
             self._entries.entry(value)
             position = end
+        return _SKIP.match(text, position).end(), "more"  # type: ignore[union-attr]
 
     def _resume(self, text: str, position: int, error: Exception, *, final: bool) -> int | None:
         """Where to go on after an entry that does not decode; None to wait for more text, or at its end."""

@@ -10,10 +10,9 @@ import polars as pl
 
 from traceanalyzer import schema
 from traceanalyzer.errors import UnreadableError, UsageError
-from traceanalyzer.notes import Note
-from traceanalyzer.read.engines import choose
-from traceanalyzer.read.files import FileToRead, find
-from traceanalyzer.read.identity import (
+from traceanalyzer.ingest.engines import choose
+from traceanalyzer.ingest.files import FileToRead, find
+from traceanalyzer.ingest.identity import (
     FileInfo,
     check_rank_regex,
     identity_from_label,
@@ -22,12 +21,13 @@ from traceanalyzer.read.identity import (
     int_or_none,
     label_of_pid,
 )
-from traceanalyzer.read.losses import Losses
-from traceanalyzer.read.normalize import FileTables, ReadFile, public
-from traceanalyzer.read.raw import ALL_TABLES
-from traceanalyzer.read.runs import RunFile, RunPlan, assign_runs
-from traceanalyzer.read.source import Progress, Source
-from traceanalyzer.read.values import to_text
+from traceanalyzer.ingest.losses import Losses
+from traceanalyzer.ingest.normalize import FileTables, ReadFile, public
+from traceanalyzer.ingest.raw import ALL_TABLES
+from traceanalyzer.ingest.runs import RunFile, RunPlan, assign_runs
+from traceanalyzer.ingest.source import Progress, Source
+from traceanalyzer.ingest.values import to_text
+from traceanalyzer.notes import Note
 from traceanalyzer.trace import Trace
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]

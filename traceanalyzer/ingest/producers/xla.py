@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from traceanalyzer.read.producers.base import FileFacts, Reclassified, reclassified
-from traceanalyzer.read.producers.columns import Args, as_text, left_over, named, rows
+from traceanalyzer.ingest.producers.base import FileFacts, Reclassified, reclassified
+from traceanalyzer.ingest.producers.columns import Args, as_text, left_over, named, rows
 
 NAME = "JAX/XLA"
 

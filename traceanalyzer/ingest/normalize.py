@@ -16,12 +16,12 @@ import numpy as np
 import polars as pl
 
 from traceanalyzer import schema
-from traceanalyzer.read import marks as mark_pairs
-from traceanalyzer.read.categories import FLOW_PHASES, MEMORY_CATEGORY, MEMORY_EVENT, place
-from traceanalyzer.read.losses import Losses
-from traceanalyzer.read.producers import FileFacts, identify, reclassify
-from traceanalyzer.read.raw import RAW_FIELDS, Dictionary, Scan, arg_columns
-from traceanalyzer.read.values import convert, to_integer, to_label, to_signed_64, to_text
+from traceanalyzer.ingest import marks as mark_pairs
+from traceanalyzer.ingest.categories import FLOW_PHASES, MEMORY_CATEGORY, MEMORY_EVENT, place
+from traceanalyzer.ingest.losses import Losses
+from traceanalyzer.ingest.producers import FileFacts, identify, reclassify
+from traceanalyzer.ingest.raw import RAW_FIELDS, Dictionary, Scan, arg_columns
+from traceanalyzer.ingest.values import convert, to_integer, to_label, to_signed_64, to_text
 
 _STREAM_PREFIX = "stream "
 _KINDS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
+from traceanalyzer.ingest.run_groups import Group, Item, Reason, by
 from traceanalyzer.notes import Note
-from traceanalyzer.read.run_groups import Group, Item, Reason, by
 
 
 def notes_of(groups: Sequence[Group]) -> Iterator[Note]:

@@ -15,8 +15,8 @@ import re
 
 import polars as pl
 
+from traceanalyzer.ingest.producers.base import FileFacts, Reclassified, reclassified
 from traceanalyzer.notes import Note
-from traceanalyzer.read.producers.base import FileFacts, Reclassified, reclassified
 
 NAME = "intra-kernel profiler"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traceanalyzer.errors import UnreadableError
-from traceanalyzer.read.identity import natural_key
+from traceanalyzer.ingest.identity import natural_key
 
 STANDARD_INPUT = "-"
 #: Endings by which a folder's files are taken for possible traces; their content decides.

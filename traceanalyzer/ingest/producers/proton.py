@@ -17,8 +17,8 @@ import re
 
 import polars as pl
 
-from traceanalyzer.read.producers.base import FileFacts, Reclassified, reclassified
-from traceanalyzer.read.producers.columns import as_text, left_over, rows
+from traceanalyzer.ingest.producers.base import FileFacts, Reclassified, reclassified
+from traceanalyzer.ingest.producers.columns import as_text, left_over, rows
 
 NAME = "Proton"
 

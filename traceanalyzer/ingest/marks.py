@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from traceanalyzer.read.categories import MARK_PHASES
-from traceanalyzer.read.losses import Losses
+from traceanalyzer.ingest.categories import MARK_PHASES
+from traceanalyzer.ingest.losses import Losses
 
 _BEGINS = ("B", "b", "S")
 _COLUMNS = ("category", "name", "pid", "tid", "start_ns", "duration_ns", "args")

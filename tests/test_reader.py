@@ -1,0 +1,180 @@
+"""The reader gives the same tables as the naive one, whatever the layout, the chunks, the container and the order."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import polars as pl
+import pytest
+from builders import kernel, op, trace_json, write_trace
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from layouts import LAYOUTS, bare_array, compact
+from oracles import naive_reader
+from polars.testing import assert_frame_equal
+from strategies_events import events
+
+import traceanalyzer as ta
+from traceanalyzer import schema
+
+METADATA = {
+    "schemaVersion": 1,
+    "distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 4},
+    "baseTimeNanoseconds": 1790857026000000000,
+    "deviceProperties": [{"id": 0, "name": "GPU", "numSms": 132}],
+}
+LENIENT = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+
+
+@contextmanager
+def chunks(size: int, piece: int) -> Iterator[None]:
+    """Read in blocks of `size` bytes and pieces of `piece`."""
+    with (
+        mock.patch("traceanalyzer.ingest.source.COMPRESSED_BLOCK", size),
+        mock.patch("traceanalyzer.ingest.source.PLAIN_BLOCK", size),
+        mock.patch("traceanalyzer.ingest.document.PIECE_BYTES", piece),
+    ):
+        yield
+
+
+def assert_same_as_naive(trace: ta.Trace, path: Path) -> None:
+    expected = naive_reader.read(path)
+    for table in schema.EVENT_TABLES:
+        columns = [column.name for column in table.columns if column.name not in ("source", "rank")]
+        rows = trace.tables[table.name].select(columns).with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+        wanted = [{name: row.get(name) for name in columns} for row in expected[table.name]]
+        assert rows.to_dicts() == wanted, table.name
+
+
+def assert_same_tables(one: ta.Trace, other: ta.Trace) -> None:
+    for name, frame in one.tables.items():
+        if name not in ("ranks", "notes"):
+            assert_frame_equal(frame, other.tables[name], categorical_as_str=True)
+
+
+@LENIENT
+@given(events(), st.sampled_from(sorted(LAYOUTS)), st.integers(1, 400), st.sampled_from([64, 300, 4000]))
+def test_every_layout_and_chunk_size_gives_the_naive_readers_tables(
+    tmp_path: Path, entries: list[Any], layout: str, size: int, piece: int
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(LAYOUTS[layout](entries, METADATA), encoding="utf-8")
+    with chunks(size, piece):
+        trace = ta.read(path)
+    assert_same_as_naive(trace, path)
+    assert trace.ranks["rank"].to_list() == [3]
+    assert trace.event_counts["count"].sum() == sum(isinstance(entry, dict) for entry in entries)
+
+
+@LENIENT
+@given(events(), st.lists(st.integers(0, 5000), max_size=4), st.integers(1, 400))
+def test_gzip_members_and_chunks_change_nothing(
+    tmp_path: Path, entries: list[Any], cuts: Sequence[int], size: int
+) -> None:
+    text = compact(entries, METADATA).encode()
+    plain, packed = tmp_path / "plain.json.gz", tmp_path / "packed.json"
+    plain.write_bytes(text)
+    borders = sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})
+    packed.write_bytes(b"".join(gzip.compress(text[a:b]) for a, b in pairwise(borders)))
+    with chunks(size, 1000):
+        assert_same_tables(ta.read(plain), ta.read(packed))
+
+
+@LENIENT
+@given(events())
+def test_a_bare_array_is_a_trace(tmp_path: Path, entries: list[Any]) -> None:
+    entries = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("ph"), str)] or [
+        kernel("k", at=1, dur=2)
+    ]
+    path = tmp_path / "array.json"
+    path.write_text(bare_array(entries), encoding="utf-8")
+    assert_same_as_naive(ta.read(path), path)
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_pieces_and_single_entries_agree_on_a_long_trace(tmp_path: Path, layout: str) -> None:
+    """Long enough that most of it is taken in pieces by typed structs, and compared with the naive reader."""
+    entries = [
+        event
+        for i in range(3000)
+        for event in (
+            op("aten::mm", at=10 * i, dur=9.125, external_id=i, **{"Input Dims": [[i % 7, 4], []]}),
+            kernel(f"gemm<{i % 5}>", at=10 * i + 3.001, dur=2.5, correlation=i, external_id=i),
+            {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 2, "ts": 10 * i,
+             "args": {"Bytes": -512, "Total Allocated": i, "Device Type": 1, "Device Id": 0}},
+        )
+    ]  # fmt: skip
+    path = tmp_path / "long.json"
+    path.write_text(LAYOUTS[layout](entries, METADATA))
+    assert_same_as_naive(ta.read(path), path)
+
+
+@LENIENT
+@given(st.permutations(range(4)), st.data())
+def test_the_order_of_files_does_not_matter(tmp_path: Path, order: list[int], data: st.DataObject) -> None:
+    paths = [
+        write_trace(
+            tmp_path / f"17.5-TP-{rank}.trace.json.gz", [kernel(f"k{rank}", at=1, dur=2)], rank=rank, world_size=4
+        )
+        for rank in range(4)
+    ]
+    together = ta.read(tmp_path)
+    shuffled = ta.read([paths[i] for i in order])
+    assert_same_tables(together, shuffled)
+    assert together.ranks["rank"].to_list() == [0, 1, 2, 3]
+    one_by_one = pl.concat([ta.read(path).kernels for path in paths])
+    assert_frame_equal(together.kernels.drop("source"), one_by_one.drop("source"), categorical_as_str=True)
+    assert data is not None
+
+
+def test_only_the_wanted_tables_are_filled(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [kernel("k", at=1, dur=2), op("aten::mm", at=0, dur=5)])
+    trace = ta.read(path, tables=["kernels"])
+    assert trace.kernels.height == 1
+    assert trace.ops.height == 0
+    assert trace.event_counts["count"].sum() == 2
+    with pytest.raises(ta.UsageError, match="no such table: kernel "):
+        ta.read(path, tables=["kernel"])
+
+
+def test_absolute_times_keep_every_nanosecond(tmp_path: Path) -> None:
+    """Sixteen digits and three decimals do not fit a double: read as one, 99.6 % of such times are wrong."""
+    text = compact([{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 0, "dur": 1}] * 50, {})
+    stamps = [1_623_143_566_756_123_001 + 37 * i for i in range(50)]
+    for stamp in stamps:
+        text = text.replace('"ts": 0', f'"ts": {stamp // 1000}.{stamp % 1000:03d}', 1)
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    assert ta.read(path).kernels["start_ns"].to_list() == stamps
+
+
+def test_progress_reports_all_bytes_of_the_file(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json.gz", [kernel("k", at=i, dur=1) for i in range(100)])
+    seen: list[int] = []
+    ta.read(path, progress=seen.append)
+    assert sum(seen) == path.stat().st_size
+
+
+def test_a_merged_file_alone_is_split_into_its_ranks(tmp_path: Path) -> None:
+    parts = [{**kernel(f"k{rank}", at=1, dur=2), "pid": f"[TP0{rank}] 0"} for rank in range(3)]
+    trace = ta.read(write_trace(tmp_path / "merged-170.trace.json.gz", parts, rank=None))
+    assert trace.ranks.select("tp", "used").rows() == [(0, True), (1, True), (2, True)]
+    assert trace.kernels.select("source", pl.col("name").cast(pl.String)).rows() == [(0, "k0"), (1, "k1"), (2, "k2")]
+
+
+def test_trace_json_of_the_builders_is_what_a_file_holds(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [kernel("k", at=1, dur=2)], rank=1)
+    assert trace_json([kernel("k", at=1, dur=2)], rank=1)["distributedInfo"]["rank"] == 1
+    assert ta.read(path).ranks["rank"].to_list() == [1]
+
+
+def test_the_repr_says_what_is_inside(tmp_path: Path) -> None:
+    text = repr(ta.read(write_trace(tmp_path / "run" / "t.json", [kernel("k", at=1, dur=2)])))
+    assert "1 source of 1 run" in text
+    assert "kernels" in text
