@@ -1,0 +1,79 @@
+"""`traceanalyze`: the commands, loaded when they are run, and the one place where errors become a line."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from traceanalyzer._version import __version__
+from traceanalyzer.cli import config
+from traceanalyzer.errors import TraceAnalyzerError
+from traceanalyzer.text import did_you_mean
+
+#: Command -> module that holds it as `command`. The order is that of `--help`.
+COMMANDS = {
+    "info": "traceanalyzer.cli.info",
+    "top-kernels": "traceanalyzer.cli.top_kernels",
+    "schema": "traceanalyzer.cli.schema",
+}
+PROGRAM = "traceanalyze"
+INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """Loads a command's module when the command is run or listed. Those modules import nothing heavy at their top."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """In the order of the table above: the most asked first."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of that name."""
+        module = COMMANDS.get(cmd_name)
+        return importlib.import_module(module).command if module else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest name for a word that is no command."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.command(PROGRAM, cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message=f"{PROGRAM} %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Where does the GPU time go? Answers from a folder of torch/Kineto trace files, offline.
+
+    TRACE is a file, a folder, a quoted glob, or - for standard input; plain or gzip, one rank or many.
+    """
+    ctx.default_map = config.defaults(ctx.invoked_subcommand)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code. Every error that a user can cause ends here, in one line."""
+    try:
+        result = cli.main(args, prog_name=PROGRAM, standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else PROGRAM
+        return _say(f"{where}: {error.format_message()} (see {where} --help)", error.exit_code)
+    except click.ClickException as error:
+        return _say(f"{PROGRAM}: {error.format_message()}", error.exit_code)
+    except TraceAnalyzerError as error:
+        return _say(f"{PROGRAM}: {error}", error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _say(f"{PROGRAM}: interrupted", INTERRUPTED)
+
+
+def _say(line: str, exit_code: int) -> int:
+    print(" ".join(line.split()), file=sys.stderr)  # noqa: T201
+    return exit_code

@@ -1,0 +1,23 @@
+"""`traceanalyze info`."""
+
+from __future__ import annotations
+
+import click
+
+from traceanalyzer.cli import options
+
+
+@click.command("info")
+@options.trace_inputs("runs", "ranks")
+@options.limit
+@options.printed
+def command(inputs: options.Inputs, limit: int | None, printer: options.Printer) -> None:
+    """What is in these files?
+
+    Runs with the ranks found and missing, devices with their span, busy and idle time, events by kind, files that were
+    left out, and everything that was noticed about the quality of the traces.
+    """
+    from traceanalyzer.reports import info as report
+
+    trace = inputs.read("kernels")
+    printer.show(report.build(trace, limit=printer.limit(limit), explain=printer.explain), notes=False)

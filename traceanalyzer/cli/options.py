@@ -1,0 +1,251 @@
+"""Options that commands share, and what they become: `Inputs` to read and `Printer` to show.
+
+Each decorator adds its options to a command and hands over one object instead of their values.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from traceanalyzer.choices import FORMATS, Format
+
+if TYPE_CHECKING:
+    from traceanalyzer.render.output import Output
+    from traceanalyzer.report import Report
+    from traceanalyzer.trace import Trace
+
+#: A command before and after options were added to it: decorators change what it takes.
+Command = Callable[..., Any]
+
+#: Rows of a table where no limit was given; formats that programs read have no such default.
+DEFAULT_LIMIT = 20
+_QUIET = "traceanalyzer.quiet"
+
+
+def ranks(text: str) -> tuple[int, ...]:
+    """Numbers and ranges: `0,2-3` becomes (0, 2, 3)."""
+    found: list[int] = []
+    for piece in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", piece)
+        if match is None:
+            raise click.BadParameter(f"{text!r} is no list of ranks such as 0,2-3")
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return tuple(found)
+
+
+def labels(text: str) -> tuple[str, ...]:
+    """Names with commas between them: `7,20` becomes ("7", "20")."""
+    return tuple(part.strip() for part in text.split(","))
+
+
+def between(text: str) -> tuple[int | None, int | None]:
+    """A stretch of time in ms: `10..20.5`, `10..` or `..20.5` becomes a pair of ns."""
+    lower, dots, upper = text.partition("..")
+    try:
+        ends = _ms_to_ns(lower), _ms_to_ns(upper)
+    except (ArithmeticError, ValueError):
+        dots = ""
+    if not dots:
+        raise click.BadParameter(f"{text!r} is no stretch of milliseconds such as 10..20.5")
+    if ends[0] is not None and ends[1] is not None and ends[1] <= ends[0]:
+        raise click.BadParameter(f"{text!r} ends before it begins")
+    return ends
+
+
+def _ms_to_ns(text: str) -> int | None:
+    return int(Decimal(text) * 1_000_000) if text.strip() else None
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The traces a command was given, how to read them and what to take of them."""
+
+    paths: tuple[str, ...]
+    rank_regex: str | None
+    strict: bool
+    selection: Mapping[str, Any]
+
+    def read(self, *tables: str) -> Trace:
+        """Read these event tables and narrow them to what was asked for."""
+        from traceanalyzer.analyses.select import select
+        from traceanalyzer.cli.progress import reading
+        from traceanalyzer.ingest.reader import read
+
+        with reading(self.paths, quiet=is_quiet()) as progress:
+            trace = read(self.paths, tables=tables, rank_regex=self.rank_regex, strict=self.strict, progress=progress)
+        return select(trace, **self.selection) if any(self.selection.values()) else trace
+
+
+@dataclass(frozen=True)
+class Printer:
+    """Where a command's report goes, and whether it is to be explained."""
+
+    output: Output
+    explain: bool
+
+    def limit(self, limit: int | None) -> int:
+        """The number of rows to show, 0 for all: as given, else all where a program reads and a page's worth else."""
+        if limit is not None:
+            return limit
+        return DEFAULT_LIMIT if self.output.format in ("table", "md") else 0
+
+    def show(self, report: Report, *, notes: bool = True) -> None:
+        """Write the report; then, on standard error, where it went and what the reader noticed."""
+        from traceanalyzer.cli.notes import note_lines
+
+        written = self.output.write(report)
+        if is_quiet():
+            return
+        lines = note_lines(report.notes) if notes else []
+        for line in lines + ([f"Wrote {written}"] if written else []):
+            click.echo(line, err=True)
+
+
+def is_quiet() -> bool:
+    """Whether -q was given."""
+    return bool(click.get_current_context().meta.get(_QUIET))
+
+
+# ------------------------------------------------------------------------------------------ decorators
+
+_SELECTIONS = {
+    "runs": click.option(
+        "--run", "runs", multiple=True, metavar="NAME", help="Only runs of this name or pattern ('*-DECODE')."
+    ),
+    "ranks": click.option(
+        "--rank", "ranks", type=ranks, multiple=True, metavar="N", help="Only these ranks, such as 0,2-3."
+    ),
+    "devices": click.option(
+        "--device", "devices", type=labels, multiple=True, metavar="ID", help="Only activity of these devices."
+    ),
+    "streams": click.option(
+        "--stream", "streams", type=labels, multiple=True, metavar="ID", help="Only activity of these streams."
+    ),
+    "between_ns": click.option(
+        "--between",
+        "between_ns",
+        type=between,
+        metavar="A..B",
+        help="Only activity that starts A to B ms after the first of its file; either end may be left out.",
+    ),
+}
+
+
+def trace_inputs(*selections: str) -> Callable[[Command], Command]:
+    """TRACE..., how to read it and what to take of it; the command gets `inputs`.
+
+    `selections` are the arguments of `analyses.select.select` that make sense for the command.
+    """
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_inputs(*args: Any, paths: Any, rank_regex: Any, strict: Any, **values: Any) -> Any:
+            selection = {name: _flat(values.pop(name)) for name in selections}
+            return command(*args, inputs=Inputs(paths, rank_regex, strict, selection), **values)
+
+        return _with_options(
+            with_inputs,
+            click.argument("paths", metavar="TRACE...", nargs=-1, required=True),
+            *(_SELECTIONS[name] for name in selections),
+            click.option(
+                "--rank-regex",
+                metavar="REGEX",
+                help="Where the rank stands in file names that are not understood: one group, or groups named "
+                "rank, dp, pp, tp, ep, dcp, stage, run.",
+            ),
+            click.option("--strict", is_flag=True, help="Stop at the first file that cannot be read in full."),
+        )
+
+    return decorate
+
+
+def printed(command: Command) -> Command:
+    """--format, -o, --explain and -q; the command gets `printer`."""
+
+    @functools.wraps(command)
+    def with_printer(*args: Any, format: Format | None, output: str | None, explain: bool, **values: Any) -> Any:
+        from traceanalyzer.render.output import Output
+
+        return command(*args, printer=Printer(Output.choose(output, format), explain), **values)
+
+    return _with_options(
+        with_printer,
+        click.option(
+            "--format", type=click.Choice(FORMATS), help="Default: by the name of the output file, else table."
+        ),
+        click.option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write to a file (.txt .json .csv .md .parquet); - is standard output.",
+        ),
+        click.option("--explain", is_flag=True, help="Say what every figure means, and which rule gave each class."),
+        click.option(
+            "-q",
+            "--quiet",
+            is_flag=True,
+            expose_value=False,
+            callback=_remember_quiet,
+            help="No progress and no notes on standard error.",
+        ),
+    )
+
+
+def class_rules(command: Command) -> Command:
+    """--rules; the command gets `rules`."""
+
+    @functools.wraps(command)
+    def with_rules(*args: Any, rules: tuple[Path, ...], **values: Any) -> Any:
+        from traceanalyzer.classify.rules import load_rules
+
+        return command(*args, rules=load_rules(rules), **values)
+
+    return _with_options(
+        with_rules,
+        click.option(
+            "--rules",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            multiple=True,
+            metavar="FILE",
+            help="Class rules (TOML) that count before the built-in ones; may be repeated.",
+        ),
+    )
+
+
+def limit(command: Command) -> Command:
+    """--limit; `Printer.limit` gives it its default."""
+    return _with_options(
+        command,
+        click.option(
+            "--limit",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help=f"Rows per run; 0 for all. Default: {DEFAULT_LIMIT} in tables, all in json, csv and parquet.",
+        ),
+    )
+
+
+def _with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
+    """Add options so that they are listed in the order given."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _flat(value: Any) -> Any:
+    """One tuple of an option that was given several times, each time as a tuple or a word."""
+    if not isinstance(value, tuple) or not all(isinstance(each, tuple) for each in value):
+        return value
+    return tuple(item for each in value for item in each)
+
+
+def _remember_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
+    ctx.meta[_QUIET] = value
