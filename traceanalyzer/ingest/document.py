@@ -1,16 +1,13 @@
 """The JSON structure of a trace file, found while it streams by: metadata values, and the entries of the event array.
 
-Any layout and key order is read: an object with ``traceEvents`` anywhere among its keys, or a bare array. Entries
-go to a `Decoder`, which is given pieces of whole entries where the text can be cut cheaply, and single decoded
-entries everywhere else. Cutting is guess and verify: the text between two entries is learned from the file, its
-last occurrence is taken for a boundary, and the piece counts only if it parses, which proves that the boundary was
-one (a piece that starts between entries and parses as a list ends between entries).
+Any layout and key order is read: an object with ``traceEvents`` anywhere among its keys, or a bare array. An engine's
+`Decoder` is offered the text of the event array and takes as many whole entries as it can at once; what it does not
+take is decoded here, one entry at a time, and handed to it as a value. All judgement of damage lies here.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from json import JSONDecodeError
 from typing import Any, Literal, Protocol
@@ -23,40 +20,32 @@ from traceanalyzer.ingest.values import decoder
 PIECE_BYTES = 600_000
 #: An entry or metadata value larger than this is taken for damage.
 LARGEST_VALUE = 256 << 20
-_LEARN_BYTES = 1 << 16
-_BOUNDARY = re.compile(rb"\}\s*,\s*\{\s*\"")
-_BOUNDARY_TEXT = re.compile(r"\}\s*,\s*\{\s*\"")
+_BOUNDARY = re.compile(r"\}\s*,\s*\{\s*\"")
 _EVENTS_KEY = re.compile(r"\"traceEvents\"\s*:\s*\[")
 _SKIP = re.compile(r"[\s,]*")
 _SPACE = re.compile(r"\s*")
-_TRIES = 4
-#: How much is taken entry by entry after a piece that did not fit, before a piece is tried again; it doubles each time.
-_CAREFUL_BYTES = 1 << 14
 #: A decoding error this close to the end of the text may only mean that the text goes on.
 _NEAR_END = 12
-
-
-class BoundaryError(Exception):
-    """A piece does not parse: it was cut in the wrong place, or something in it is damaged."""
-
-
-class MismatchError(Exception):
-    """A piece holds something that only the entry-by-entry way can take."""
+_WINDOW_BYTES = 1 << 12
 
 
 class Decoder(Protocol):
     """Takes the entries of the event array, in file order."""
 
-    def piece(self, text: bytearray, end: int) -> None:
-        """Take ``text[:end]``, a JSON list of entries; raises before taking any of them or takes all."""
+    patience: int
+    """How many bytes are taken one entry at a time where `take` takes nothing, before it is asked again. The number
+    doubles while it keeps taking nothing."""
+
+    def take(self, buffer: bytearray, start: int) -> int:
+        """Take whole entries from ``buffer[start:]``, where an entry begins, as many as can be taken at once.
+
+        Gives the index behind the last entry taken and the comma or space after it; `start` if none was taken. The
+        byte before `start` may be overwritten, the others may not change.
+        """
         ...
 
     def entry(self, value: Any) -> None:
         """Take one decoded entry."""
-        ...
-
-    def wants_pieces(self) -> bool:
-        """Whether pieces are worth trying."""
         ...
 
 
@@ -72,8 +61,6 @@ class Document:
         self._entries = entries
         self._losses = losses
         self._decode = decoder().raw_decode
-        self._offset = 0
-        self._separator: bytes | None = None
         self._found_events = False
 
     def read(self) -> None:
@@ -191,24 +178,27 @@ class Document:
     def _read_events(self, text: str) -> str:
         """Hand all entries to the decoder; gives the text behind the closing bracket."""
         self._found_events = True
-        rest = text.encode("utf-8", "surrogateescape")
-        careful, size = _CAREFUL_BYTES, PIECE_BYTES
+        buffer, final = self._fill(text.encode("utf-8", "surrogateescape"), PIECE_BYTES)
+        position, careful = 1, self._entries.patience
         while True:
-            buffer, final = self._fill(rest, size)
-            taken = self._take_piece(buffer)
-            if taken > 1:
-                rest, careful = bytes(memoryview(buffer)[taken:]), _CAREFUL_BYTES
+            if not final and len(buffer) - position < PIECE_BYTES // 8:
+                buffer, final = self._fill(bytes(memoryview(buffer)[position:]), PIECE_BYTES)
+                position = 1
+            taken = self._entries.take(buffer, position)
+            if taken > position:
+                position, careful = taken, self._entries.patience
                 continue
-            text = buffer[1:].decode("utf-8", "surrogateescape")
-            end, state = self._take_entries(text, careful, final=final)
+            end, state = self._take_one_by_one(buffer, position, careful, final=final)
             if state == "ended":
-                return text[end:]
-            rest = text[end:].encode("utf-8", "surrogateescape")
-            careful *= 2
-            size = PIECE_BYTES if end else 2 * len(buffer)  # an entry larger than the buffer wants more text
+                return buffer[end:].decode("utf-8", "surrogateescape")
+            if end == position:  # an entry larger than the buffer wants more text
+                buffer, final = self._fill(bytes(memoryview(buffer)[position:]), 2 * len(buffer))
+                position = 1
+            else:
+                position, careful = end, min(2 * careful, PIECE_BYTES)
 
     def _fill(self, rest: bytes, size: int) -> tuple[bytearray, bool]:
-        """A buffer that starts with "[" and holds at least `size` bytes; whether the text ends in it."""
+        """A buffer of "[" and at least `size` bytes, `rest` first; whether the text ends in it."""
         buffer = bytearray(b"[")
         buffer += rest
         while len(buffer) < size:
@@ -218,35 +208,19 @@ class Document:
             buffer += block
         return buffer, False
 
-    def _take_piece(self, buffer: bytearray) -> int:
-        """Let the decoder take a piece; gives the index of the first byte that was not taken (1: none)."""
-        separator = self._separator or self._learn(buffer)
-        if separator is None or not self._entries.wants_pieces():
-            return 1
-        end = len(buffer)
-        for _ in range(_TRIES):
-            end = buffer.rfind(separator, 0, end)
-            if end < 0:
-                break
-            comma = buffer.index(b",", end)
-            buffer[comma] = ord("]")
-            try:
-                self._entries.piece(buffer, comma + 1)
-            except BoundaryError:
-                continue
-            except MismatchError:
-                break
-            finally:
-                buffer[comma] = ord(",")
-            return comma + 1
-        return 1
-
-    def _learn(self, buffer: bytearray) -> bytes | None:
-        """The most common text between two entries near the start of the array."""
-        found = Counter(_BOUNDARY.findall(bytes(buffer[:_LEARN_BYTES])))
-        if found:
-            self._separator = found.most_common(1)[0][0]
-        return self._separator
+    def _take_one_by_one(
+        self, buffer: bytearray, position: int, most: int, *, final: bool
+    ) -> tuple[int, Literal["ended", "more"]]:
+        """Take about `most` bytes of entries from `position` on. Only a window of the buffer is decoded to text,
+        the smallest that shows a whole entry: most often one odd entry stands among many that `take` takes."""
+        window = most + _WINDOW_BYTES
+        while True:
+            to_the_end = position + window >= len(buffer)
+            text = buffer[position : position + window].decode("utf-8", "surrogateescape")
+            end, state = self._take_entries(text, most, final=final and to_the_end)
+            if end or state == "ended" or to_the_end:
+                return position + len(text[:end].encode("utf-8", "surrogateescape")), state
+            window *= 4
 
     def _take_entries(self, text: str, most: int, *, final: bool) -> tuple[int, Literal["ended", "more"]]:
         """Decode entry by entry, about `most` characters of them; gives where it stopped, and whether the array
@@ -280,7 +254,7 @@ class Document:
         may_go_on = _may_go_on(error, text, position)
         if may_go_on and not final and len(text) - position < LARGEST_VALUE:
             return None
-        following = _BOUNDARY_TEXT.search(text, position)
+        following = _BOUNDARY.search(text, position)
         if following is None and not final:
             return None
         if following is None and may_go_on:

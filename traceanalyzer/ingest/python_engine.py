@@ -28,8 +28,9 @@ from traceanalyzer.ingest.categories import (
     place,
     place_span,
 )
-from traceanalyzer.ingest.document import BoundaryError, Document, MismatchError
+from traceanalyzer.ingest.document import Document
 from traceanalyzer.ingest.losses import Losses
+from traceanalyzer.ingest.pieces import BoundaryError, MismatchError, PieceCutter
 from traceanalyzer.ingest.raw import (
     COLLECTIVE_MARK,
     COLLECTIVE_TABLES,
@@ -55,7 +56,9 @@ _DOUBLE_ERROR_NS = 0.13
 #: Categories beyond the known ones that may get a struct of their own.
 _MOST_CATEGORIES = 300
 #: After so many pieces in a row that did not fit the structs, pieces are no longer tried.
-_PATIENCE = 8
+_MOST_MISSES = 8
+#: Bytes taken entry by entry after a piece that did not fit.
+_PATIENCE_BYTES = 1 << 14
 _MEMORY_SERIES = ("Bytes", "Total Allocated", "Total Reserved")
 _DEVICE_TYPES = {0: "cpu", 1: "cuda"}
 
@@ -126,6 +129,8 @@ class _Columns:
 class _Entries:
     """Takes the entries of the event array and fills raw columns."""
 
+    patience = _PATIENCE_BYTES
+
     def __init__(self, sink: Sink, losses: Losses, tables: frozenset[str], scan: Scan) -> None:
         self._sink, self._losses, self._scan = sink, losses, scan
         self._dictionary = Dictionary(losses)
@@ -136,11 +141,14 @@ class _Entries:
         self._structs = _Structs(frozenset(self._tables))
         self._misses = 0
         self._asked = 0
+        self._cutter = PieceCutter()
 
-    def wants_pieces(self) -> bool:
-        """Whether pieces still have a chance to fit the structs."""
+    def take(self, buffer: bytearray, start: int) -> int:
+        """Take a piece, unless pieces of this file have not fitted the structs for long."""
         self._asked += 1
-        return self._misses < _PATIENCE or self._asked % _PATIENCE == 0
+        if self._misses >= _MOST_MISSES and self._asked % _MOST_MISSES:
+            return start
+        return self._cutter.cut(buffer, start, self._take_piece)
 
     def flush(self) -> None:
         """Hand over what is left."""
@@ -154,9 +162,8 @@ class _Entries:
 
     # -- pieces -------------------------------------------------------------------------------------------------
 
-    def piece(self, text: bytearray, end: int) -> None:
+    def _take_piece(self, view: memoryview) -> None:
         """Take a piece whose entries all look as Kineto writes them; raises without taking any otherwise."""
-        view = memoryview(text)[:end]
         try:
             entries = self._structs.decode(view)
         except msgspec.ValidationError as error:
