@@ -59,7 +59,7 @@ class Remainder:
 
 @dataclass(frozen=True)
 class Section:
-    """One table with what stands above and below it."""
+    """One table with what stands above and below it; without columns it is facts alone."""
 
     frame: pl.DataFrame
     columns: Sequence[Column]

@@ -1,4 +1,4 @@
-"""Small words for messages and headings: counted nouns, ranges of numbers, the nearest known name."""
+"""Small words for messages and headings: counted nouns, ranges of numbers, shortened and printable text."""
 
 from __future__ import annotations
 
@@ -32,3 +32,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or nothing where no known name is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def middle(text: str, width: int, ellipsis: str = "…") -> str:
+    """Shorten to `width` characters in the middle, so that both ends can be read."""
+    if len(text) <= width:
+        return text
+    kept = max(width - len(ellipsis), 1)
+    head = (kept + 1) // 2
+    return text[:head] + ellipsis + text[len(text) - (kept - head) :]
+
+
+def visible(text: str) -> str:
+    """Text that cannot move the cursor or break a row: control characters are spelled out."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from traceanalyzer.analyses.device_time import device_time
+from traceanalyzer.analyses.impossible import clipped, impossible
 from traceanalyzer.trace import Trace
 
 _KIND_COUNTS = {"kernels": "kernel", "copies": "memcpy", "sets": "memset"}
@@ -30,7 +31,8 @@ def devices(trace: Trace) -> pl.DataFrame:
     """One row per file and device, and one with null device for a file without device activity.
 
     Adds to `device_time` the file it came from, the device's `name` and `sms`, and how many `kernels`, `copies`
-    and `sets` ran on it. What a file without activity did is not known: its times are null.
+    and `sets` ran on it. What a file without activity did is not known: its times are null. Where durations
+    cannot be true (see `impossible`), `clipped_span_ns`, `clipped_busy_ns` and `clipped_idle_ns` come last.
     """
     key = ["source", "device"]
     counts = trace.kernels.group_by(key).agg(
@@ -38,11 +40,25 @@ def devices(trace: Trace) -> pl.DataFrame:
     )
     described = trace.devices.unique(key).select(*key, "name", "sms")
     active = device_time(trace.kernels).drop("rank", "events").join(counts, on=key).join(described, on=key, how="left")
+    found = impossible(trace.kernels)
+    if found.height:
+        active = active.join(_clipped_times(trace.kernels, found), on=key, how="left")
     files = trace.used.select("source", "path", "run", "stage", "rank")
     return files.join(active, on="source", how="left", maintain_order="left_right").select(
         "source", "path", "run", "stage", "rank", "device", "name", "sms", "streams", "span_ns", "busy_ns", "idle_ns",
-        *_KIND_COUNTS,
+        *_KIND_COUNTS, *clipped_columns(active),
     )  # fmt: skip
+
+
+def clipped_columns(frame: pl.DataFrame) -> list[str]:
+    """Those of the times with durations clipped that a frame has; none where all durations can be true."""
+    return [name for name in frame.columns if name.startswith("clipped_")]
+
+
+def _clipped_times(kernels: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    times = device_time(clipped(kernels, found))
+    names = {name: f"clipped_{name}" for name in ("span_ns", "busy_ns", "idle_ns")}
+    return times.select("source", "device", *names).rename(names)
 
 
 def files(trace: Trace) -> pl.DataFrame:
@@ -50,10 +66,10 @@ def files(trace: Trace) -> pl.DataFrame:
 
     Times are sums over the devices of the file; null where it has no device activity or is left out.
     """
-    columns = ("span_ns", "busy_ns", "idle_ns", *_KIND_COUNTS)
+    found = devices(trace)
+    columns = ("span_ns", "busy_ns", "idle_ns", *_KIND_COUNTS, *clipped_columns(found))
     per_file = (
-        devices(trace)
-        .drop_nulls("device")
+        found.drop_nulls("device")
         .group_by("source")
         .agg(
             pl.col("device").cast(pl.String).alias("devices"),
@@ -86,6 +102,7 @@ def runs(trace: Trace) -> pl.DataFrame:
         gpus=pl.col("name").drop_nulls().unique().cast(pl.String).sort(),
         sms=pl.col("sms").drop_nulls().unique().sort(),
         **{name: pl.col(name).sum() for name in ("span_ns", "busy_ns", "idle_ns", *_KIND_COUNTS)},
+        **{name: pl.col(name).sum() for name in clipped_columns(per_run)},
     )
     everyone = pl.int_ranges(0, pl.col("world_size").clip(0, _MOST_RANKS), dtype=pl.Int32)
     missing = everyone.list.set_difference("ranks").list.sort()

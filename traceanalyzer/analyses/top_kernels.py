@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from traceanalyzer.analyses.device_time import device_time
+from traceanalyzer.analyses.impossible import clipped, impossible
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.analyses.sm_fill import sm_fill, with_blocks_and_sms
@@ -26,6 +27,7 @@ DEFINITIONS = {
     "rule": "the rule that gave the class; unknown where none knows the name, or several gave it",
     "count": "kernels of that name that the trace holds",
     "total_ns": "plain sum of their durations as recorded; kernels that overlap are each counted in full",
+    "clipped_total_ns": "total with durations that cannot be true ended at the next start on their stream",
     "mean_ns": "total / count, rounded half to even",
     "p50_ns": "nearest-rank percentile: the shortest duration that 50 % of the kernels do not exceed",
     "p99_ns": "nearest-rank percentile: the shortest duration that 99 % of the kernels do not exceed",
@@ -40,6 +42,12 @@ DEFINITIONS = {
     "ranks": "number of ranks that ran it",
 }
 
+#: Columns of the result; `group`, `rule` and `clipped_total_ns` are there where they are wanted.
+_ORDER = (
+    "run", "group", "kernel", "short_name", "class", "rule", "count", "total_ns", "clipped_total_ns", "mean_ns",
+    "p50_ns", "p99_ns", "min_ns", "max_ns", "share_of_kernel_time", "share_of_busy", "blocks", "grids", "sm_fill",
+    "ranks",
+)  # fmt: skip
 _KEY: dict[By, str] = {"name": "name", "short": "family", "class": "class"}
 _COLUMN: dict[Sort, str] = {
     "total": "total_ns", "count": "count", "mean": "mean_ns", "p50": "p50_ns", "p99": "p99_ns",
@@ -62,7 +70,7 @@ def top_kernels(
     are the class memory and part of the whole. `filter` is a regular expression, searched in the full names; it
     removes kernels and leaves the shares alone. Ties are in order of name. Where a group holds several kernels,
     what they do not share (`kernel`, `short_name`, `class`, `blocks`) is null. `explain` adds the `rule` that
-    gave the class.
+    gave the class. Where durations cannot be true (see `impossible`), `clipped_total_ns` stands beside `total_ns`.
     """
     pattern = _compiled(filter)
     activity = trace.kernels if by == "class" else trace.kernels.filter(pl.col("kind") == "kernel")
@@ -73,7 +81,12 @@ def top_kernels(
         launches = launches.join(_matching(labels, pattern), on=["kind", "name"], how="semi", nulls_equal=True)
     key = ["run", "group"]
     rows = launches.group_by(key).agg(*_figures())
-    for more in (_members(launches, labels, key), _grids(launches, key), sm_fill(launches, key)):
+    for more in (
+        _members(launches, labels, key),
+        _grids(launches, key),
+        sm_fill(launches, key),
+        *_clipped_totals(launches, key),
+    ):
         rows = rows.join(more, on=key, how="left", nulls_equal=True)
     rows = rows.join(totals, on="run", how="left").join(_busy_by_run(trace), on="run", how="left")
     rows = rows.with_columns(
@@ -82,7 +95,7 @@ def top_kernels(
         share_of_kernel_time=ratio(rows["total_ns"], rows["all_ns"]),
         share_of_busy=ratio(rows["total_ns"], rows["busy_ns"]),
     )
-    return _in_order(rows.select(_columns(by, explain=explain)), sort, by)
+    return _in_order(rows.select(_columns(rows, by, explain=explain)), sort, by)
 
 
 def _compiled(pattern: str | None) -> re.Pattern[str] | None:
@@ -145,6 +158,14 @@ def _shared(column: str) -> pl.Expr:
     return pl.when((value.min() == value.max()) & (value.null_count() == 0)).then(value.first()).alias(column)
 
 
+def _clipped_totals(launches: pl.DataFrame, key: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """Totals without the part of durations that cannot be; nothing where all of them can."""
+    found = impossible(launches)
+    if found.height:
+        total = pl.col("duration_ns").sum().alias("clipped_total_ns")
+        yield clipped(launches, found).group_by(key).agg(total)
+
+
 def _nearest_rank(percent: int) -> pl.Expr:
     rank = (pl.len().cast(pl.Int64) * percent + 99) // 100  # ceil(n p / 100), counted from 1, in whole numbers
     return pl.col("duration_ns").sort().get(rank - 1).alias(f"p{percent}_ns")
@@ -164,13 +185,9 @@ def _rounded_mean() -> pl.Expr:
     return floor + up.cast(pl.Int64)
 
 
-def _columns(by: By, *, explain: bool) -> list[str]:
-    group = [] if by == "name" else ["group"]
-    rule = ["rule"] if explain else []
-    return [
-        "run", *group, "kernel", "short_name", "class", *rule, "count", "total_ns", "mean_ns", "p50_ns", "p99_ns",
-        "min_ns", "max_ns", "share_of_kernel_time", "share_of_busy", "blocks", "grids", "sm_fill", "ranks",
-    ]  # fmt: skip
+def _columns(rows: pl.DataFrame, by: By, *, explain: bool) -> list[str]:
+    optional = {"group": by != "name", "rule": explain, "clipped_total_ns": "clipped_total_ns" in rows.columns}
+    return [column for column in _ORDER if optional.get(column, True)]
 
 
 def _in_order(rows: pl.DataFrame, sort: Sort, by: By) -> pl.DataFrame:

@@ -50,4 +50,4 @@ def command(
 
     trace = inputs.read("kernels")
     rows = top_kernels(trace, by=by, filter=pattern, sort=sort, rules=rules, explain=printer.explain)
-    printer.show(report.build(trace, rows, by=by, limit=printer.limit(limit), filtered=pattern is not None))
+    printer.show(report.build(trace, rows, by=by, limit=printer.limit(limit)))

@@ -8,6 +8,7 @@ from typing import Any
 
 from traceanalyzer.render import formats
 from traceanalyzer.report import Column, Fact, Kind, Remainder, Section
+from traceanalyzer.text import visible
 
 #: Kinds that are read from the left; numbers stand on the right, so that their digits line up.
 _LEFT: frozenset[Kind] = frozenset({"text", "prose", "name", "path", "class", "level", "flag", "bar"})
@@ -83,7 +84,7 @@ def _single(value: Any, kind: Kind) -> str:
         return formats.size(value)
     if kind == "flag":
         return "yes" if value else "no"
-    return formats.visible(_joined(value))
+    return visible(_joined(value))
 
 
 def _joined(value: Any) -> str:

@@ -91,20 +91,6 @@ def scaled(value: int, per_unit: int, decimals: int) -> str:
     return f"{rounded:,}"
 
 
-def middle(text: str, width: int, ellipsis: str = "…") -> str:
-    """Shorten to `width` characters in the middle, so that both ends can be read."""
-    if len(text) <= width:
-        return text
-    kept = max(width - len(ellipsis), 1)
-    head = (kept + 1) // 2
-    return text[:head] + ellipsis + text[len(text) - (kept - head) :]
-
-
-def visible(text: str) -> str:
-    """Text that cannot move the cursor or break a row: control characters are spelled out."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
 def _fitting(value: int, units: Sequence[tuple[str, int]]) -> tuple[str, int]:
     """The largest unit that the value holds at least once."""
     return next((unit for unit in reversed(units) if value >= unit[1]), units[0])

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from traceanalyzer.render import formats
 from traceanalyzer.render.cells import TextColumn
 from traceanalyzer.report import Column, Kind, Section
+from traceanalyzer.text import middle
 
 #: Names are cut to this where nothing else limits them: some C++ names have thousands of characters.
 LONGEST_NAME = 120
@@ -151,11 +151,11 @@ def _mark_room(column: TextColumn) -> str:
 
 def _shortened(text: str, width: int) -> str:
     """Shortened in the middle; some characters are two cells wide, which a second look takes care of."""
-    short = formats.middle(text, width)
+    short = middle(text, width)
     kept = width
     while cell_len(short) > width and kept > 1:
         kept -= 1
-        short = formats.middle(text, kept)
+        short = middle(text, kept)
     return short
 
 

@@ -45,6 +45,8 @@ def _section(section: Section) -> Iterator[str]:
         yield f"## {escape(section.title)}"
     if section.facts:
         yield " · ".join(escape(cells.fact(fact)) for fact in section.facts)
+    if not section.columns:
+        return
     if section.frame.is_empty():
         yield f"*{escape(section.empty)}*"
     else:

@@ -16,8 +16,9 @@ from typing import IO
 from rich.console import Console
 from rich.text import Text
 
-from traceanalyzer.render import cells, formats, layout
+from traceanalyzer.render import cells, layout
 from traceanalyzer.report import Report, Section
+from traceanalyzer.text import visible
 
 _BOLD, _DIM, _MARK = "bold", "dim", "bold red"
 _CLASS_STYLES = {
@@ -68,10 +69,12 @@ def _lines(report: Report, width: int | None) -> Iterator[Text]:
 
 def _section(section: Section, fitted: layout.Fitted, width: int | None) -> Iterator[Text]:
     if section.title:
-        yield Text(formats.visible(section.title), _BOLD)
+        yield Text(visible(section.title), _BOLD)
     yield from map(Text, layout.filled(map(cells.fact, section.facts), "  ·  ", width))
-    if section.title or section.facts:
+    if section.columns and (section.title or section.facts):
         yield Text()
+    if not section.columns:
+        return
     if section.frame.is_empty():
         yield Text(section.empty)
     else:

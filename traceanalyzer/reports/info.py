@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
 
 import polars as pl
@@ -13,7 +14,7 @@ from traceanalyzer.notes import Note
 from traceanalyzer.report import Column, Fact, Remainder, Report, Section
 from traceanalyzer.reports import shared
 from traceanalyzer.schema import NOTES
-from traceanalyzer.text import listed
+from traceanalyzer.text import counted, listed
 from traceanalyzer.trace import Trace
 
 _DEVICE_COLUMNS = [
@@ -23,7 +24,7 @@ _DEVICE_COLUMNS = [
     Column("sms", "SMs", "count", optional=6),
     Column("span_ns", "span", "time", unit_of="one"),
     Column("busy_ns", "busy", "time", unit_of="one"),
-    Column("busy_share", "busy", "share"),
+    Column("busy_share", "of span", "share"),
     Column("idle_ns", "idle", "time", optional=2, unit_of="one"),
     Column("streams", "streams", "count", optional=3),
     Column("kernels", "kernels", "count"),
@@ -57,11 +58,14 @@ def build(trace: Trace, *, limit: int = 0, explain: bool = False) -> Report:
     runs, events = overview.runs(trace), overview.events(trace)
     notes = shared.notes(trace)
     left_out = files.filter(~pl.col("used"))
-    sections = [_run(run, devices.filter(pl.col("run") == run["run"]), limit) for run in runs.to_dicts()]
+    folder = _common_folder(files["path"])
+    sections = [_files(files, folder)]
+    sections += [_run(run, devices.filter(pl.col("run") == run["run"]), limit) for run in runs.to_dicts()]
     if left_out.height:
         sections.append(_cut(Section(left_out, _LEFT_OUT_COLUMNS, title="Left out of every figure"), "file", limit))
     sections.append(Section(events, _EVENT_COLUMNS, title="Events", empty="no events"))
     sections.append(_notes(notes))
+    sections = [_below(folder, section) for section in sections]
     return Report(
         command="info",
         title="What is in these files",
@@ -73,6 +77,38 @@ def build(trace: Trace, *, limit: int = 0, explain: bool = False) -> Report:
     )
 
 
+def _files(files: pl.DataFrame, folder: str) -> Section:
+    """The head of the report: which files these are, and how large."""
+    left_out, damaged = files.height - int(files["used"].sum()), int((~files["whole"]).sum())
+    sizes = files.unique("path")  # a merged file has a row for each of its ranks
+    facts = [
+        Fact("", folder) if folder else None,
+        Fact("", counted(sizes.height, "file")),
+        Fact("left out", left_out, "count") if left_out else None,
+        Fact("cut or damaged", damaged, "count") if damaged else None,
+        Fact("", int(sizes["file_bytes"].sum()), "bytes"),
+        Fact("JSON", int(sizes["json_bytes"].sum()), "bytes"),
+        Fact("events", int(sizes["events"].sum()), "count"),
+    ]
+    return Section(pl.DataFrame(), (), facts=[fact for fact in facts if fact])
+
+
+def _common_folder(paths: pl.Series) -> str:
+    """The folder that holds all files, or nothing where there is none."""
+    try:
+        return str(os.path.commonpath([os.path.dirname(path) for path in paths]))
+    except ValueError:  # no files, or some paths absolute and some not
+        return ""
+
+
+def _below(folder: str, section: Section) -> Section:
+    """The section with paths as seen from the common folder, which is named once at the top."""
+    if "path" not in section.frame.columns or not folder:
+        return section
+    shorter = pl.col("path").str.strip_prefix(folder).str.strip_prefix(os.sep)
+    return dataclasses.replace(section, frame=section.frame.with_columns(shorter))
+
+
 def _run(run: dict[str, Any], devices: pl.DataFrame, limit: int) -> Section:
     frame = devices.with_columns(busy_share=ratio(devices["busy_ns"], devices["span_ns"]))
     section = Section(
@@ -80,7 +116,6 @@ def _run(run: dict[str, Any], devices: pl.DataFrame, limit: int) -> Section:
         _DEVICE_COLUMNS,
         title=run["run"],
         facts=[*shared.run_facts(run), *_origin(run)],
-        footnotes=[] if run["devices"] else [shared.NO_ACTIVITY],
     )
     return _cut(section, "row", limit)
 

@@ -7,27 +7,28 @@ from typing import Any, get_args
 
 import polars as pl
 
-from traceanalyzer.analyses import overview
+from traceanalyzer.analyses import overview, trust
 from traceanalyzer.notes import Level, Note
 from traceanalyzer.report import Fact
 from traceanalyzer.text import counted, listed, ranges
 from traceanalyzer.trace import Trace
 
-#: What is said of files in which no device did anything.
-NO_ACTIVITY = "no device activity in these files"
+#: What is said where no device did anything.
+NO_ACTIVITY = "no device activity"
 
 _LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 def traces(trace: Trace) -> pl.DataFrame:
     """The `traces` of the JSON contract: one row per file and device."""
+    devices = overview.devices(trace)
     columns = ("path", "run", "rank", "device", "span_ns", "busy_ns", "idle_ns")
-    return overview.devices(trace).select(columns)
+    return devices.select(*columns, *overview.clipped_columns(devices))
 
 
 def notes(trace: Trace) -> list[Note]:
-    """What the reader noticed, the gravest first; within a level in the order in which it was noticed."""
-    found = [Note(**row) for row in trace.notes.iter_rows(named=True)]
+    """What the reader and the analyses noticed, the gravest first, else in the order in which it was noticed."""
+    found = [*(Note(**row) for row in trace.notes.iter_rows(named=True)), *trust.notes(trace)]
     return sorted(found, key=lambda note: _LEVELS.index(note.level), reverse=True)
 
 
@@ -35,11 +36,14 @@ def run_facts(run: Mapping[str, Any]) -> list[Fact]:
     """The line above the table of a run, from a row of `overview.runs`: ranks, devices, span, busy, idle."""
     facts = [Fact("", ranks_found(run))]
     if not run["devices"]:
-        return [*facts, Fact("", "no device activity")]
+        return [*facts, Fact("", NO_ACTIVITY)]
     facts.append(Fact("", _devices(run)))
     summed = " (sum of devices)" if run["devices"] > 1 else ""
     facts.append(Fact(f"span{summed}", run["span_ns"], "time"))
-    return facts + [Fact(name, run[f"{name}_ns"], "time", _of_span(run, f"{name}_ns")) for name in ("busy", "idle")]
+    facts += [_time(run, "busy_ns"), _time(run, "idle_ns")]
+    if "clipped_span_ns" in run and run["clipped_span_ns"] != run["span_ns"]:
+        facts += [Fact("clipped: span", run["clipped_span_ns"], "time"), _time(run, "busy_ns", of="clipped_")]
+    return facts
 
 
 def ranks_found(run: Mapping[str, Any]) -> str:
@@ -65,5 +69,6 @@ def _devices(run: Mapping[str, Any]) -> str:
     return (f"{run['devices']:,} × " if run["devices"] > 1 else "") + name + sms
 
 
-def _of_span(run: Mapping[str, Any], name: str) -> float | None:
-    return run[name] / run["span_ns"] if run["span_ns"] else None
+def _time(run: Mapping[str, Any], name: str, *, of: str = "") -> Fact:
+    value, span = run[of + name], run[f"{of}span_ns"]
+    return Fact(name.removesuffix("_ns"), value, "time", value / span if span else None)

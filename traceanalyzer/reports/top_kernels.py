@@ -20,12 +20,12 @@ _MARKED = (
 _NOUNS: dict[By, str] = {"name": "kernel", "short": "short name", "class": "class"}
 
 
-def build(trace: Trace, rows: pl.DataFrame, *, by: By = "name", limit: int = 0, filtered: bool = False) -> Report:
+def build(trace: Trace, rows: pl.DataFrame, *, by: By = "name", limit: int = 0) -> Report:
     """One section per run with its `limit` first rows (0: all); what is left out is summed up below them."""
     runs = overview.runs(trace).to_dicts()
     per_run = [rows.filter(pl.col("run") == run["run"]) for run in runs]
     shown = [frame.head(limit) if limit else frame for frame in per_run]
-    nothing = "no kernel matches the filter" if filtered and trace.kernels.height else shared.NO_ACTIVITY
+    nothing = "no kernel is left by what was asked for" if _any_activity(trace) else shared.NO_ACTIVITY
     sections = [_section(*each, by=by, nothing=nothing) for each in zip(runs, per_run, shown, strict=True)]
     return Report(
         command="top-kernels",
@@ -44,12 +44,19 @@ def definitions() -> dict[str, str]:
     return {**times, **top_kernels.DEFINITIONS}
 
 
+def _any_activity(trace: Trace) -> bool:
+    """Whether the files hold device activity, selected or not."""
+    return trace.used["first_ns"].is_not_null().any()
+
+
 def _section(run: dict[str, Any], rows: pl.DataFrame, shown: pl.DataFrame, *, by: By, nothing: str) -> Section:
-    marked = (pl.col("sm_fill") < LOW_FILL) & (pl.col("share_of_kernel_time") >= LARGE_SHARE)
+    # Collectives are meant to run on few SMs, beside compute.
+    compute = pl.col("class").ne_missing("communication")
+    marked = (pl.col("sm_fill") < LOW_FILL) & (pl.col("share_of_kernel_time") >= LARGE_SHARE) & compute
     frame = shown.with_columns(underfilled=marked.fill_null(value=False))
     return Section(
         frame=frame,
-        columns=_columns(by, explain="rule" in rows.columns, several_ranks=len(run["ranks"]) > 1),
+        columns=_columns(by, shown, several_ranks=len(run["ranks"]) > 1),
         title=run["run"],
         facts=shared.run_facts(run),
         empty=nothing,
@@ -66,13 +73,14 @@ def _remainder(rest: pl.DataFrame, by: By) -> Remainder | None:
     return Remainder(rest.height, noun, int(rest["total_ns"].sum()), float(rest["share_of_kernel_time"].sum()))
 
 
-def _columns(by: By, *, explain: bool, several_ranks: bool) -> list[Column]:
+def _columns(by: By, rows: pl.DataFrame, *, several_ranks: bool) -> list[Column]:
     name = Column("short_name", "kernel", "name") if by == "name" else Column("group", _NOUNS[by], "name")
     columns = [
         name,
         Column("class", "class", "class", optional=2),
         Column("rule", "rule", "text"),
-        Column("total_ns", "total", "time"),
+        Column("total_ns", "total", "time", unit_of="total"),
+        Column("clipped_total_ns", "clipped", "time", unit_of="total"),
         Column("share_of_kernel_time", "share", "share", bar=True),
         Column("share_of_busy", "of busy", "share", optional=6),
         Column("count", "count", "count"),
@@ -86,9 +94,7 @@ def _columns(by: By, *, explain: bool, several_ranks: bool) -> list[Column]:
         Column("grids", "grids", "count", optional=10),
         Column("sm_fill", "SM fill", "share", mark="underfilled"),
     ]
-    dropped = {
-        *(() if explain else ("rule",)),
-        *(() if several_ranks else ("ranks",)),
-        *(("class",) if by == "class" else ()),
-    }
-    return [column for column in columns if column.name not in dropped]
+    dropped = {"ranks"} if not several_ranks else set()
+    if by == "class":
+        dropped.add("class")
+    return [column for column in columns if column.name in rows.columns and column.name not in dropped]
