@@ -16,7 +16,10 @@ _MOST_RANKS = 1 << 17
 DEFINITIONS = {
     "span_ns": "last end minus first start of the device activity (kernels, copies, sets) of a device",
     "busy_ns": "length of the union of the device activity of a device over all its streams",
-    "idle_ns": "span_ns minus busy_ns; time before the first and after the last activity is in neither",
+    "idle_ns": "span minus busy; time before the first and after the last activity is in neither",
+    "clipped_span_ns": "span with durations that cannot be true ended at the next start on their stream",
+    "clipped_busy_ns": "busy with durations that cannot be true ended at the next start on their stream",
+    "clipped_idle_ns": "clipped span minus clipped busy",
     "ranks_missing": "ranks below the world size that no file is from",
     "kernels": "events of category kernel; copies and sets are counted apart",
     "streams": "streams with device activity",

@@ -84,7 +84,7 @@ def _single(value: Any, kind: Kind) -> str:
         return formats.size(value)
     if kind == "flag":
         return "yes" if value else "no"
-    return visible(_joined(value))
+    return visible(_joined(value)) or '""'
 
 
 def _joined(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -43,14 +44,35 @@ def with_bars(columns: Sequence[TextColumn], section: Section) -> Iterator[TextC
             yield TextColumn(Column(each.column.name, "", "bar", optional=1), "", bars, (False,) * len(bars))
 
 
-def fit(columns: Sequence[TextColumn], width: int | None) -> Fitted:
-    """Leave out the least wanted columns until names have room, then share out what room there is."""
-    kept, left_out = list(columns), []
+def fit(tables: Sequence[Sequence[TextColumn]], width: int | None) -> list[Fitted]:
+    """Leave out the least wanted columns until names have room, then share out what room there is.
+
+    Tables with the same columns (one a run, say) keep the same columns, so that they can be compared.
+    """
+    alike: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for columns in tables:
+        alike[_headings(columns)] |= _too_many(columns, width)
+    return [_fitted(columns, alike[_headings(columns)], width) for columns in tables]
+
+
+def _headings(columns: Sequence[TextColumn]) -> tuple[str, ...]:
+    return tuple(each.column.heading for each in columns)
+
+
+def _too_many(columns: Sequence[TextColumn], width: int | None) -> set[str]:
+    """The headings of the columns that have to go."""
+    kept, going = list(columns), set()
     while width is not None and not _roomy(kept, width) and any(each.column.optional for each in kept):
-        going = max(reversed(kept), key=lambda each: each.column.optional)  # the last one of equals
-        kept.remove(going)
-        left_out.append(going.column.heading)
-    return Fitted(kept, _widths(kept, width), [heading for heading in reversed(left_out) if heading])
+        next_to_go = max(reversed(kept), key=lambda each: each.column.optional)  # the last one of equals
+        kept.remove(next_to_go)
+        going.add(next_to_go.column.heading)
+    return going
+
+
+def _fitted(columns: Sequence[TextColumn], going: set[str], width: int | None) -> Fitted:
+    kept = [each for each in columns if each.column.heading not in going]
+    left_out = [each.column.heading for each in columns if each.column.heading in going and each.column.heading]
+    return Fitted(kept, _widths(kept, width), left_out)
 
 
 def heading_lines(fitted: Fitted) -> Iterator[list[str]]:

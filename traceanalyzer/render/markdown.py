@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from traceanalyzer.render import cells
 from traceanalyzer.render.cells import TextColumn
 from traceanalyzer.report import Kind, Report, Section
+from traceanalyzer.text import visible
 
 #: What has a meaning in Markdown wherever it stands; an underscore only at the rim of a word.
 _SPECIAL = re.compile(r"([\\`*\[\]<>|~#&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
@@ -42,7 +43,7 @@ def code(text: str) -> str:
 
 def _section(section: Section) -> Iterator[str]:
     if section.title:
-        yield f"## {escape(section.title)}"
+        yield f"## {escape(visible(section.title))}"
     if section.facts:
         yield " · ".join(escape(cells.fact(fact)) for fact in section.facts)
     if not section.columns:

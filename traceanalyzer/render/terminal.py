@@ -53,13 +53,13 @@ def _width(file: IO[str]) -> int | None:
 
 
 def _lines(report: Report, width: int | None) -> Iterator[Text]:
-    left_out: dict[str, None] = {}
-    for number, section in enumerate(report.sections):
+    tables = [list(layout.with_bars(cells.text_columns(section), section)) for section in report.sections]
+    fitted = layout.fit(tables, width)
+    for number, (section, fitting) in enumerate(zip(report.sections, fitted, strict=True)):
         if number:
             yield Text()
-        fitted = layout.fit(list(layout.with_bars(cells.text_columns(section), section)), width)
-        left_out |= dict.fromkeys(fitted.left_out)
-        yield from _section(section, fitted, width)
+        yield from _section(section, fitting, width)
+    left_out = dict.fromkeys(heading for fitting in fitted for heading in fitting.left_out)
     if left_out:
         yield from _dim(f"not shown at this width: {', '.join(left_out)}", width)
     if report.definitions:

@@ -73,8 +73,13 @@ def build(trace: Trace, *, limit: int = 0, explain: bool = False) -> Report:
         data={"rows": files, "runs": runs, "devices": devices.drop("source"), "events": events},
         traces=shared.traces(trace),
         notes=notes,
-        definitions=overview.DEFINITIONS if explain else {},
+        definitions=_definitions([*files.columns, *runs.columns]) if explain else {},
     )
+
+
+def _definitions(figures: list[str]) -> dict[str, str]:
+    """What each of the figures that are shown is."""
+    return {name: meaning for name, meaning in overview.DEFINITIONS.items() if name in figures}
 
 
 def _files(files: pl.DataFrame, folder: str) -> Section:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -26,22 +27,26 @@ def build(trace: Trace, rows: pl.DataFrame, *, by: By = "name", limit: int = 0) 
     per_run = [rows.filter(pl.col("run") == run["run"]) for run in runs]
     shown = [frame.head(limit) if limit else frame for frame in per_run]
     nothing = "no kernel is left by what was asked for" if _any_activity(trace) else shared.NO_ACTIVITY
-    sections = [_section(*each, by=by, nothing=nothing) for each in zip(runs, per_run, shown, strict=True)]
+    traces = shared.traces(trace)
+    columns = _columns(by, rows, several_ranks=any(len(run["ranks"]) > 1 for run in runs))
+    sections = [
+        _section(run, each, cut, by, columns, nothing) for run, each, cut in zip(runs, per_run, shown, strict=True)
+    ]
     return Report(
         command="top-kernels",
         title="Top kernels" if by == "name" else f"Top kernels by {_NOUNS[by]}",
         sections=sections,
         data={"rows": pl.concat(shown) if shown else rows},
-        traces=shared.traces(trace),
+        traces=traces,
         notes=shared.notes(trace),
-        definitions=definitions() if "rule" in rows.columns else {},
+        definitions=_definitions([*traces.columns, *rows.columns]) if "rule" in rows.columns else {},
     )
 
 
-def definitions() -> dict[str, str]:
-    """What every figure of this report is."""
-    times = {name: overview.DEFINITIONS[name] for name in ("span_ns", "busy_ns", "idle_ns")}
-    return {**times, **top_kernels.DEFINITIONS}
+def _definitions(figures: list[str]) -> dict[str, str]:
+    """What each of the figures that are shown is."""
+    words = overview.DEFINITIONS | top_kernels.DEFINITIONS
+    return {name: words[name] for name in figures if name in words}
 
 
 def _any_activity(trace: Trace) -> bool:
@@ -49,14 +54,16 @@ def _any_activity(trace: Trace) -> bool:
     return trace.used["first_ns"].is_not_null().any()
 
 
-def _section(run: dict[str, Any], rows: pl.DataFrame, shown: pl.DataFrame, *, by: By, nothing: str) -> Section:
+def _section(
+    run: dict[str, Any], rows: pl.DataFrame, shown: pl.DataFrame, by: By, columns: Sequence[Column], nothing: str
+) -> Section:
     # Collectives are meant to run on few SMs, beside compute.
     compute = pl.col("class").ne_missing("communication")
     marked = (pl.col("sm_fill") < LOW_FILL) & (pl.col("share_of_kernel_time") >= LARGE_SHARE) & compute
     frame = shown.with_columns(underfilled=marked.fill_null(value=False))
     return Section(
         frame=frame,
-        columns=_columns(by, shown, several_ranks=len(run["ranks"]) > 1),
+        columns=columns,
         title=run["run"],
         facts=shared.run_facts(run),
         empty=nothing,
