@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import polars as pl
@@ -41,9 +42,10 @@ class Result:
     err: str
 
     @property
-    def json(self) -> dict:  # type: ignore[type-arg]
+    def json(self) -> dict[str, Any]:
         """Standard output as JSON."""
-        return json.loads(self.out)
+        content: dict[str, Any] = json.loads(self.out)
+        return content
 
 
 Run = Callable[..., Result]
@@ -105,7 +107,7 @@ def test_every_command_has_help_of_its_own(run: Run) -> None:
         assert command is not None
         assert len(command.help or "") > 20
         for parameter in command.params:
-            assert isinstance(parameter, click.Argument) or parameter.help  # type: ignore[attr-defined]
+            assert isinstance(parameter, click.Argument) or parameter.help
     listed = run("--help").out
     assert all(name in listed for name in COMMANDS)
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import traces_of_ranks
 
+from traceanalyzer.analyses import overview
 from traceanalyzer.analyses.select import select
 from traceanalyzer.errors import UsageError
 from traceanalyzer.trace import Trace
@@ -34,7 +35,14 @@ def test_rank_narrows_every_table() -> None:
     rank1 = select(two_runs(), ranks=[1])
     assert names(rank1) == ["b"]
     assert rank1.ops.is_empty()
-    assert rank1.ranks["path"].to_list() == ["first-DECODE/rank1.json"]
+    assert rank1.used["path"].to_list() == ["first-DECODE/rank1.json"]
+
+
+def test_ranks_that_were_not_asked_for_are_not_missing() -> None:
+    both = traces(*(trace([kernel("k", at=0, dur=1)], rank=rank, world_size=3) for rank in (0, 1)))
+    found = overview.runs(select(both, ranks=[0])).row(0, named=True)
+    assert (found["ranks"], found["ranks_missing"], found["files"]) == ([0], [2], 1)
+    assert overview.files(select(both, ranks=[0]))["rank"].to_list() == [0]
 
 
 def test_runs_are_names_or_patterns() -> None:

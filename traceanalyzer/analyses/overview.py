@@ -6,6 +6,7 @@ import polars as pl
 
 from traceanalyzer.analyses.device_time import device_time
 from traceanalyzer.analyses.impossible import clipped, impossible
+from traceanalyzer.analyses.select import NOT_SELECTED
 from traceanalyzer.trace import Trace
 
 _KIND_COUNTS = {"kernels": "kernel", "copies": "memcpy", "sets": "memset"}
@@ -81,7 +82,8 @@ def files(trace: Trace) -> pl.DataFrame:
             *(pl.col(column).sum() for column in columns),
         )
     )
-    return trace.ranks.join(per_file, on="source", how="left", maintain_order="left").select(
+    asked_for = trace.ranks.filter(pl.col("reason").ne_missing(NOT_SELECTED))
+    return asked_for.join(per_file, on="source", how="left", maintain_order="left").select(
         "path", "run", "stage", "rank", "world_size", "used", "reason", "producer", "whole", "devices", "gpu", "sms",
         *columns, "events", "file_bytes", "json_bytes", "gzipped",
     )  # fmt: skip
@@ -107,11 +109,17 @@ def runs(trace: Trace) -> pl.DataFrame:
         **{name: pl.col(name).sum() for name in ("span_ns", "busy_ns", "idle_ns", *_KIND_COUNTS)},
         **{name: pl.col(name).sum() for name in clipped_columns(per_run)},
     )
+    there = trace.ranks.group_by("run").agg(there=pl.col("rank").drop_nulls())  # selected or not
     everyone = pl.int_ranges(0, pl.col("world_size").clip(0, _MOST_RANKS), dtype=pl.Int32)
-    missing = everyone.list.set_difference("ranks").list.sort()
-    return facts.join(times, on="run", how="left", maintain_order="left").with_columns(
-        ranks_missing=pl.when(pl.col("world_size").is_not_null()).then(missing),
-        devices=pl.col("devices").fill_null(0),
+    missing = everyone.list.set_difference("there").list.sort()
+    return (
+        facts.join(times, on="run", how="left", maintain_order="left")
+        .join(there, on="run", how="left", maintain_order="left")
+        .with_columns(
+            ranks_missing=pl.when(pl.col("world_size").is_not_null()).then(missing),
+            devices=pl.col("devices").fill_null(0),
+        )
+        .drop("there")
     )
 
 

@@ -13,6 +13,8 @@ from traceanalyzer.ingest.identity import natural_key
 from traceanalyzer.text import did_you_mean, listed, ranges
 from traceanalyzer.trace import Trace
 
+#: Why a file is not used that was not asked for.
+NOT_SELECTED = "not-selected"
 #: From and to, in ns after the first device activity of each file; None: open.
 Between = tuple[int | None, int | None]
 
@@ -31,7 +33,8 @@ def select(
     `runs` are names or shell patterns (`*-DECODE`). `runs` and `ranks` narrow every table; `devices`, `streams`
     and `between_ns` narrow the device activity only, so that links to the host side stay whole. An activity
     belongs to the stretch of time that holds its start, and is then counted in full: stretches that tile a
-    trace add up to it. Raises `UsageError` for a run, rank, device or stream that is not there.
+    trace add up to it. Files that were not asked for stay in `ranks`, unused for the reason `NOT_SELECTED`, so
+    that nobody takes them for missing. Raises `UsageError` for a run, rank, device or stream that is not there.
     """
     chosen = _choose_sources(trace.used, runs, ranks)
     if chosen.height < trace.used.height:
@@ -44,13 +47,13 @@ def select(
 
 
 def _choose_sources(used: pl.DataFrame, runs: Collection[str], ranks: Collection[int]) -> pl.DataFrame:
+    known = used["run"].unique(maintain_order=True).to_list()
     for pattern in runs:
-        known = used["run"].unique(maintain_order=True).to_list()
-        if not any(fnmatchcase(run, pattern) for run in known):
+        if not any(_matches(run, pattern) for run in known):
             hint = did_you_mean(pattern, known) or f"; there is {listed(known)}"
             raise UsageError(f"no run {pattern!r} in these files{hint}")
     if runs:
-        matches = [any(fnmatchcase(run, pattern) for pattern in runs) for run in used["run"]]
+        matches = [any(_matches(run, pattern) for pattern in runs) for run in used["run"]]
         used = used.filter(pl.Series(matches, dtype=pl.Boolean))
     missing = set(ranks) - set(used["rank"].drop_nulls())
     if missing:
@@ -59,14 +62,20 @@ def _choose_sources(used: pl.DataFrame, runs: Collection[str], ranks: Collection
     return used.filter(pl.col("rank").is_in(list(ranks))) if ranks else used
 
 
+def _matches(run: str, pattern: str) -> bool:
+    return run == pattern or fnmatchcase(run, pattern)  # a name may hold brackets of its own
+
+
 def _only_sources(trace: Trace, chosen: pl.DataFrame) -> Trace:
-    sources = chosen["source"].to_list()
-    tables = {
-        name: frame.filter(pl.col("source").is_in(sources))
-        for name, frame in trace.tables.items()
-        if "source" in frame.columns
-    }
-    about = pl.col("path").is_null() | pl.col("path").is_in(chosen["path"].to_list())
+    inside = pl.col("source").is_in(chosen["source"].to_list())
+    tables = {name: frame.filter(inside) for name, frame in trace.tables.items() if "source" in frame.columns}
+    unwanted = pl.col("used") & ~inside
+    tables["ranks"] = trace.ranks.with_columns(
+        used=pl.col("used") & inside,
+        reason=pl.when(unwanted).then(pl.lit(NOT_SELECTED)).otherwise(pl.col("reason")),
+    )
+    paths = trace.ranks.filter(~unwanted)["path"].to_list()
+    about = pl.col("path").is_null() | pl.col("path").is_in(paths)
     return replace(trace, **tables, notes=trace.notes.filter(about))
 
 

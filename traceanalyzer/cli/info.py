@@ -10,8 +10,9 @@ from traceanalyzer.cli import options
 @click.command("info")
 @options.trace_inputs("runs", "ranks")
 @options.limit
+@options.explain
 @options.printed
-def command(inputs: options.Inputs, limit: int | None, printer: options.Printer) -> None:
+def command(inputs: options.Inputs, limit: int | None, explain: bool, printer: options.Printer) -> None:  # noqa: FBT001
     """What is in these files?
 
     Runs with the ranks found and missing, devices with their span, busy and idle time, events by kind, files that were
@@ -20,4 +21,4 @@ def command(inputs: options.Inputs, limit: int | None, printer: options.Printer)
     from traceanalyzer.reports import info as report
 
     trace = inputs.read("kernels")
-    printer.show(report.build(trace, limit=printer.limit(limit), explain=printer.explain), notes=False)
+    printer.show(report.build(trace, limit=printer.limit(limit), explain=explain), notes=False)

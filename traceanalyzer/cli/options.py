@@ -86,10 +86,9 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Printer:
-    """Where a command's report goes, and whether it is to be explained."""
+    """Where a command's report goes."""
 
     output: Output
-    explain: bool
 
     def limit(self, limit: int | None) -> int:
         """The number of rows to show, 0 for all: as given, else all where a program reads and a page's worth else."""
@@ -168,13 +167,13 @@ def trace_inputs(*selections: str) -> Callable[[Command], Command]:
 
 
 def printed(command: Command) -> Command:
-    """--format, -o, --explain and -q; the command gets `printer`."""
+    """--format, -o and -q; the command gets `printer`."""
 
     @functools.wraps(command)
-    def with_printer(*args: Any, format: Format | None, output: str | None, explain: bool, **values: Any) -> Any:
+    def with_printer(*args: Any, format: Format | None, output: str | None, **values: Any) -> Any:
         from traceanalyzer.render.output import Output
 
-        return command(*args, printer=Printer(Output.choose(output, format), explain), **values)
+        return command(*args, printer=Printer(Output.choose(output, format)), **values)
 
     return _with_options(
         with_printer,
@@ -187,7 +186,6 @@ def printed(command: Command) -> Command:
             metavar="FILE",
             help="Write to a file (.txt .json .csv .md .parquet); - is standard output.",
         ),
-        click.option("--explain", is_flag=True, help="Say what every figure means, and which rule gave each class."),
         click.option(
             "-q",
             "--quiet",
@@ -231,6 +229,11 @@ def limit(command: Command) -> Command:
             help=f"Rows per run; 0 for all. Default: {DEFAULT_LIMIT} in tables, all in json, csv and parquet.",
         ),
     )
+
+
+def explain(command: Command) -> Command:
+    """--explain."""
+    return _with_options(command, click.option("--explain", is_flag=True, help="Say what every figure means."))
 
 
 def _with_options(command: Command, *options: Callable[[Command], Command]) -> Command:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     "--sort", type=click.Choice(SORTS), default="total", show_default=True, help="Largest first; names in order."
 )
 @options.class_rules
+@click.option("--explain", is_flag=True, help="Say what every figure means, and which rule gave each class.")
 @options.printed
 def command(
     inputs: options.Inputs,
@@ -38,6 +39,7 @@ def command(
     limit: int | None,
     sort: Sort,
     rules: RuleTable,
+    explain: bool,  # noqa: FBT001
     printer: options.Printer,
 ) -> None:
     """Which kernels does the GPU time go to?
@@ -49,5 +51,5 @@ def command(
     from traceanalyzer.reports import top_kernels as report
 
     trace = inputs.read("kernels")
-    rows = top_kernels(trace, by=by, filter=pattern, sort=sort, rules=rules, explain=printer.explain)
+    rows = top_kernels(trace, by=by, filter=pattern, sort=sort, rules=rules, explain=explain)
     printer.show(report.build(trace, rows, by=by, limit=printer.limit(limit)))

@@ -41,6 +41,12 @@ def code(text: str) -> str:
     return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")
 
 
+def prose(text: str) -> str:
+    """Sentences, in which what stands between backticks is code already."""
+    pieces = re.split("(`[^`]+`)", text)  # every second one is code
+    return "".join(code(piece[1:-1]) if at % 2 else escape(piece) for at, piece in enumerate(pieces))
+
+
 def _section(section: Section) -> Iterator[str]:
     if section.title:
         yield f"## {escape(visible(section.title))}"
@@ -66,7 +72,7 @@ def _table(section: Section) -> Iterator[str]:
 
 
 def _cells(column: TextColumn) -> list[str]:
-    write = code if column.column.kind in _CODE_KINDS else escape
+    write = code if column.column.kind in _CODE_KINDS else prose if column.column.kind == "prose" else escape
     return [
         write(cell) + (" **!**" if marked else "") for cell, marked in zip(column.cells, column.marked, strict=True)
     ]
