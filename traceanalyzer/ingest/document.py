@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from traceanalyzer.errors import UnreadableError
 from traceanalyzer.ingest.losses import Losses
+from traceanalyzer.ingest.repair import KINDS, LONGEST_ENTRY, NeedsMoreText, Repaired, repair
 from traceanalyzer.ingest.values import decoder
 
 #: Pieces of this size keep the text and the decoded entries in the processor's cache.
@@ -26,6 +27,7 @@ _SKIP = re.compile(r"[\s,]*")
 _SPACE = re.compile(r"\s*")
 #: A decoding error this close to the end of the text may only mean that the text goes on.
 _NEAR_END = 12
+_BAD_BYTES = re.compile("[\udc80-\udcff]")
 _WINDOW_BYTES = 1 << 12
 
 
@@ -60,7 +62,11 @@ class Document:
         self._blocks = blocks
         self._entries = entries
         self._losses = losses
-        self._decode = decoder().raw_decode
+        self._lenient = decoder()
+        self._strict = decoder(strict=True, on_constant=self._count_constant)
+        self._decode = self._lenient.raw_decode
+        self._bytes_read = 0
+        self._at = 0
         self._found_events = False
 
     def read(self) -> None:
@@ -92,6 +98,7 @@ class Document:
             block = next(self._blocks, None)
             if block is None:
                 break
+            self._bytes_read += len(block)
             parts.append(block.decode("utf-8", "surrogateescape"))
             have += len(block)
         if len(parts) == 1:
@@ -123,6 +130,9 @@ class Document:
             return None, ""
         key, text = self._read_value(text)
         text = self._after(text, _SPACE)
+        if not text:
+            self._cut("ends inside its metadata")
+            return None, ""
         if text[:1] != ":" or not isinstance(key, str):
             return self._damaged_metadata(text)
         return key, self._after(text[1:], _SPACE)
@@ -130,17 +140,22 @@ class Document:
     def _read_value(self, text: str) -> tuple[Any, str]:
         while True:
             try:
-                value, end = self._decode(text)
+                value, end = self._decode(_readable(text))
             except (JSONDecodeError, RecursionError) as error:
-                if _may_go_on(error, text, 0) and (more := self._more(text, max(PIECE_BYTES, len(text)))) != text:
-                    text = more
-                    continue
-                return None, self._skip_damaged_value(text, error)
+                if not _may_go_on(error, text, 0):
+                    return None, self._skip_damaged_value(text, error)
+                more = self._more(text, max(PIECE_BYTES, len(text)))
+                if more == text:
+                    self._cut("ends inside its metadata")
+                    return None, ""
+                text = more
+                continue
             if end == len(text) and not isinstance(value, (dict, list, str)):
                 more = self._more(text)
                 if more != text:
                     text = more
                     continue
+            self._count_bad_bytes(text, 0, end)
             return value, text[end:]
 
     def _skip_damaged_value(self, text: str, error: Exception) -> str:
@@ -153,7 +168,7 @@ class Document:
                 return ', "traceEvents": ' + text[found.end() - 1 :]
             more = self._more(text, max(PIECE_BYTES, len(text)))
             if more == text or len(text) > LARGEST_VALUE:
-                if not self.metadata and not self._found_events:
+                if not self.metadata:
                     raise UnreadableError(self.path, f"is not JSON ({_reason(error)})")
                 break
             text = more
@@ -205,6 +220,7 @@ class Document:
             block = next(self._blocks, None)
             if block is None:
                 return buffer, True
+            self._bytes_read += len(block)
             buffer += block
         return buffer, False
 
@@ -217,6 +233,7 @@ class Document:
         while True:
             to_the_end = position + window >= len(buffer)
             text = buffer[position : position + window].decode("utf-8", "surrogateescape")
+            self._at = self._bytes_read - len(buffer) + position
             end, state = self._take_entries(text, most, final=final and to_the_end)
             if end or state == "ended" or to_the_end:
                 return position + len(text[:end].encode("utf-8", "surrogateescape")), state
@@ -225,7 +242,7 @@ class Document:
     def _take_entries(self, text: str, most: int, *, final: bool) -> tuple[int, Literal["ended", "more"]]:
         """Decode entry by entry, about `most` characters of them; gives where it stopped, and whether the array
         (or, in the `final` text, everything) ended there."""
-        position = 0
+        position, readable = 0, _readable(text)
         while position < most:
             position = _SKIP.match(text, position).end()  # type: ignore[union-attr]
             following = text[position : position + 1]
@@ -236,15 +253,16 @@ class Document:
                     self._cut("ends inside the event array")
                 return position, "ended" if final else "more"
             try:
-                value, end = self._decode(text, position)
+                value, end = self._strict.raw_decode(readable, position)
             except (JSONDecodeError, RecursionError) as error:
-                resumed = self._resume(text, position, error, final=final)
+                resumed = self._resume(readable, position, error, final=final)
                 if resumed is None:
                     return (len(text), "ended") if final else (position, "more")
                 position = resumed
                 continue
             if end == len(text) and not final and not isinstance(value, dict):
                 return position, "more"
+            self._count_bad_bytes(text, position, end)
             self._entries.entry(value)
             position = end
         return _SKIP.match(text, position).end(), "more"  # type: ignore[union-attr]
@@ -252,17 +270,46 @@ class Document:
     def _resume(self, text: str, position: int, error: Exception, *, final: bool) -> int | None:
         """Where to go on after an entry that does not decode; None to wait for more text, or at its end."""
         may_go_on = _may_go_on(error, text, position)
-        if may_go_on and not final and len(text) - position < LARGEST_VALUE:
+        may_wait = not final and len(text) - position < LONGEST_ENTRY
+        if may_go_on and may_wait:
             return None
+        try:
+            repaired = repair(text, position, self._lenient)
+        except NeedsMoreText:
+            if may_wait:
+                return None
+            repaired = None
+        if repaired is not None:
+            return self._take_repaired(text, position, repaired)
         following = _BOUNDARY.search(text, position)
-        if following is None and not final:
-            return None
-        if following is None and may_go_on:
-            self._cut("ends inside an event")
+        if following is None and (may_go_on or may_wait):
+            if final:
+                self._cut("ends inside an event")
             return None
         self.whole = False
-        self._losses.add("damaged-event", f"events that are not JSON were dropped ({_reason(error)})")
+        message = f"events that are not JSON were dropped ({_reason(error)})"
+        self._losses.add("damaged-event", message, at=self._byte(text, position))
         return text.index("{", following.start() + 1) if following else len(text)
+
+    def _take_repaired(self, text: str, position: int, repaired: Repaired) -> int:
+        for kind, count in repaired.kinds.items():
+            self._losses.add(kind, KINDS[kind], at=self._byte(text, position), count=count)
+        self._entries.entry(repaired.value)
+        return repaired.end
+
+    def _count_constant(self, _: str) -> None:
+        """NaN, Infinity and -Infinity, which the decoder knows: read as missing."""
+        self._losses.add("not-a-number", KINDS["not-a-number"], at=self._at)
+
+    def _count_bad_bytes(self, text: str, start: int, end: int) -> None:
+        if not text.isascii() and (bad := _BAD_BYTES.search(text, start, end)):
+            message = "bytes that are no UTF-8 were replaced"
+            count = len(_BAD_BYTES.findall(text, start, end))
+            self._losses.add("invalid-utf8", message, at=self._byte(text, bad.start()), count=count)
+
+    def _byte(self, text: str, position: int) -> int:
+        """The place of a character in the JSON text of the file, in bytes."""
+        return self._at + len(text[:position].encode("utf-8", "surrogateescape"))
 
     def _cut(self, how: str) -> None:
         if self.whole:
@@ -273,6 +320,8 @@ class Document:
 
     def _finish(self, rest: str) -> None:
         if self.container == "object" and not self._found_events:
+            if not self.whole:
+                raise UnreadableError(self.path, "is cut or damaged before its traceEvents")
             keys = ", ".join(list(self.metadata)[:6])
             raise UnreadableError(self.path, f"holds no traceEvents (a JSON object with {keys or 'no keys'})")
         while not rest.strip(" \t\r\n\0],}"):
@@ -283,6 +332,11 @@ class Document:
         self._losses.add("trailing-text", "text after the end of the trace was not read")
         for _ in self._blocks:  # so that the size and the state of the compressed data are known
             pass
+
+
+def _readable(text: str) -> str:
+    """The text with bytes that are no UTF-8 replaced, each by one character: places stay the same."""
+    return text if text.isascii() else _BAD_BYTES.sub("\ufffd", text)
 
 
 def _may_go_on(error: Exception, text: str, start: int) -> bool:

@@ -77,11 +77,11 @@ class Dictionary(dict[str, int]):
         return 0 if text is None else self[text]
 
     def cleaned(self, text: str) -> str:
-        """Text that can be stored: bytes that were no UTF-8 become replacement characters."""
+        """Text that can be stored: half characters, written as escapes, become replacement characters."""
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            self._losses.add("invalid-utf8", "texts that are not UTF-8; bad bytes were replaced")
+            self._losses.add("half-character", "texts with half of a surrogate pair; the halves were replaced")
             return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
         return text
 

@@ -9,19 +9,23 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from traceanalyzer.errors import UnreadableError
 from traceanalyzer.ingest.losses import Losses
+from traceanalyzer.ingest.repair import HOLE
 
 try:
     from isal import isal_zlib as _inflate
 except ImportError:  # no wheel for this machine: the standard library is slower and just as right
     _inflate = zlib
 
+_INFLATE_ERRORS = (zlib.error, _inflate.error)
 GZIP_MAGIC = b"\x1f\x8b"
+_MEMBER_HEAD = b"\x1f\x8b\x08"
+_TRIAL_BYTES = 1 << 12
 COMPRESSED_BLOCK = 32 << 10
 PLAIN_BLOCK = 256 << 10
 _MAGIC_BYTES = 16
@@ -100,26 +104,47 @@ class Source:
             head = self._read(handle, PLAIN_BLOCK)
 
     def _inflated(self, handle: BinaryIO, data: bytes) -> Iterator[bytes]:
-        """All gzip members one after the other. What was inflated before damage is kept."""
-        member = _inflate.decompressobj(31)
-        try:
-            while data:
-                block = member.decompress(data)
-                if block:
-                    yield block
-                if not member.eof:
-                    data = self._read(handle, COMPRESSED_BLOCK)
-                    continue
-                data = self._next_member(handle, member.unused_data)
-                if data:
-                    member = _inflate.decompressobj(31)
-        except (zlib.error, _inflate.error) as error:
-            self.cut = True
-            self.losses.add("gzip-damaged", f"compressed data is damaged ({error})", at=self.file_bytes)
-            return
-        if not member.eof:
+        """All gzip members one after the other; behind damage, the members that still inflate."""
+        member = _Member(start=0)
+        while data:
+            try:
+                block = member.inflate(data)
+            except _INFLATE_ERRORS as error:
+                data = yield from self._behind_damage(handle, member, error)
+                member = _Member(start=self.file_bytes - len(data))
+                continue
+            if block:
+                yield block
+            if not member.ended:
+                data = self._read(handle, COMPRESSED_BLOCK)
+                continue
+            data = self._next_member(handle, member.rest)
+            if data:
+                member = _Member(start=self.file_bytes - len(data))
+        if not member.ended and member.delivered_or_fed:
             self.cut = True
             self.losses.add("gzip-cut", "compressed data ends before its end mark", at=self.file_bytes)
+
+    def _behind_damage(self, handle: BinaryIO, member: _Member, error: Exception) -> Generator[bytes, None, bytes]:
+        """Yield what the damaged member still gives before the damage, and a hole; give the start of the next member.
+
+        The fast library drops what it had inflated when it meets an error, so the member is inflated again by the
+        standard one, in steps small enough to lose nothing.
+        """
+        self.cut = True
+        seekable = handle.seekable()
+        end = (yield from member.again(handle)) if seekable else self.file_bytes
+        self.losses.add("gzip-damaged", f"compressed data is damaged ({error})", at=end)
+        if not seekable:
+            return b""
+        position = _next_header(handle, end)
+        handle.seek(position)
+        self.file_bytes = position
+        data = self._read(handle, COMPRESSED_BLOCK)
+        if data:
+            self.losses.add("gzip-resumed", "later gzip members were read after damaged ones", at=position)
+            yield HOLE.encode()
+        return data
 
     def _next_member(self, handle: BinaryIO, rest: bytes) -> bytes:
         """The start of the next gzip member, or nothing. Zero bytes after a member are padding."""
@@ -135,6 +160,80 @@ class Source:
             return rest
         self.losses.add("bytes-after-gzip", "bytes after the compressed data are not gzip", at=self.file_bytes)
         return b""
+
+
+class _Member:
+    """One gzip member while it is inflated."""
+
+    def __init__(self, start: int) -> None:
+        self._start = start
+        self._object = _inflate.decompressobj(31)
+        self._delivered = 0
+        self.delivered_or_fed = False
+
+    def inflate(self, data: bytes) -> bytes:
+        """The next part of its content."""
+        self.delivered_or_fed = True
+        block: bytes = self._object.decompress(data)
+        self._delivered += len(block)
+        return block
+
+    @property
+    def ended(self) -> bool:
+        """Whether its end mark was reached."""
+        return bool(self._object.eof)
+
+    @property
+    def rest(self) -> bytes:
+        """What followed the end mark."""
+        return bytes(self._object.unused_data)
+
+    def again(self, handle: BinaryIO) -> Generator[bytes, None, int]:
+        """Inflate from the start with the standard library, yield what was not delivered yet, up to the damage;
+        give the place of the damage in the file."""
+        handle.seek(self._start)
+        slow, position, skip = zlib.decompressobj(31), self._start, self._delivered
+        while data := handle.read(COMPRESSED_BLOCK):
+            step = len(data)
+            while data:
+                before = slow.copy()
+                try:
+                    block = slow.decompress(data[:step])
+                except zlib.error:
+                    if step == 1:
+                        return position
+                    slow, step = before, max(step // 16, 1)
+                    continue
+                if len(block) > skip:
+                    yield block[skip:]
+                skip = max(skip - len(block), 0)
+                position, data = position + len(data[:step]), data[step:]
+        return position
+
+
+def _next_header(handle: BinaryIO, position: int) -> int:
+    """Where the next gzip member that inflates begins, at or after `position`; the end of the file if none does."""
+    handle.seek(position)
+    window = b""
+    while data := handle.read(1 << 20):
+        window += data
+        found = window.find(_MEMBER_HEAD)
+        while found >= 0:
+            if len(window) - found < _TRIAL_BYTES:
+                window += handle.read(_TRIAL_BYTES)
+            if _inflates(window[found : found + _TRIAL_BYTES]):
+                return position + found
+            found = window.find(_MEMBER_HEAD, found + 1)
+        position += len(window) - len(_MEMBER_HEAD)
+        window = window[-len(_MEMBER_HEAD) :]
+    return handle.seek(0, os.SEEK_END)
+
+
+def _inflates(data: bytes) -> bool:
+    try:
+        return bool(zlib.decompressobj(31).decompress(data))
+    except zlib.error:
+        return False
 
 
 def file_size(path: str) -> int:

@@ -6,6 +6,7 @@ The JSON is decoded with ``parse_float=Decimal`` and NaN or Infinity as None, so
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Any
 
@@ -18,9 +19,12 @@ _LARGEST_EXPONENT = 18
 _SIGNED_64 = 1 << 63
 
 
-def decoder() -> json.JSONDecoder:
-    """A decoder that keeps every digit, accepts control characters in strings, and reads NaN as None."""
-    return json.JSONDecoder(parse_float=Decimal, parse_constant=lambda _: None, strict=False)
+def decoder(*, strict: bool = False, on_constant: Callable[[str], None] = lambda _: None) -> json.JSONDecoder:
+    """A decoder that keeps every digit and reads NaN as None (`on_constant` hears of it).
+
+    It accepts control characters in strings, unless it is `strict`.
+    """
+    return json.JSONDecoder(parse_float=Decimal, parse_constant=on_constant, strict=strict)
 
 
 def to_decimal(value: Any) -> Decimal | None:

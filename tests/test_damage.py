@@ -1,0 +1,266 @@
+"""Damaged files: every whole event before the damage is kept, and those behind it wherever the bytes still decode.
+
+One base trace, one fault each. Kernels are named k0, k1, ... so that what was kept can be read off.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from builders import kernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layouts import LAYOUTS, bare_array
+from test_reader import METADATA, chunks
+
+import traceanalyzer as ta
+
+EVENTS = [kernel(f"k{i}", at=10 * i + 1, dur=5.5, correlation=i + 1) for i in range(40)]
+NAMES = [f"k{i}" for i in range(40)]
+TEXTS = {layout: write(EVENTS, METADATA) for layout, write in LAYOUTS.items()} | {"bare": bare_array(EVENTS)}
+layouts = pytest.mark.parametrize("layout", sorted(TEXTS))
+
+
+def read_bytes(folder: Path, data: bytes, name: str = "t.json", **options: Any) -> ta.Trace:
+    path = folder / name
+    path.write_bytes(data)
+    return ta.read(path, **options)
+
+
+def names(trace: ta.Trace) -> list[str]:
+    return trace.kernels["name"].cast(pl.String).to_list()
+
+
+def codes(trace: ta.Trace) -> dict[str, int]:
+    return dict(trace.notes.filter(pl.col("level") != "info").select("code", "count").iter_rows())
+
+
+def whole_events_before(text: str, cut: int) -> int:
+    """How many of the events end before `cut`, by their names' places and the braces behind them."""
+    ends = []
+    for i in range(len(EVENTS)):
+        start = text.index(f'"k{i}"')
+        following = text.find(f'"k{i + 1}"')
+        last = text.rfind("}", start, following if following > 0 else len(text))
+        ends.append(_event_end(text, start) if following < 0 else min(last, _event_end(text, start)))
+    return sum(end < cut for end in ends)
+
+
+def _event_end(text: str, position: int) -> int:
+    """The closing brace of the event that the name at `position` stands in."""
+    depth, inside = 1, False
+    for index in range(position, len(text)):
+        if text[index] == '"':
+            inside = not inside
+        elif not inside:
+            depth += {"{": 1, "}": -1}.get(text[index], 0)
+            if depth == 0:
+                return index
+    raise AssertionError("an event without an end")
+
+
+@layouts
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_a_cut_file_keeps_its_whole_events(
+    tmp_path_factory: pytest.TempPathFactory, layout: str, data: st.DataObject
+) -> None:
+    text = TEXTS[layout]
+    cut = data.draw(st.integers(text.index('"k3"'), text.rindex("]") - 1))
+    with chunks(data.draw(st.sampled_from([50, 5000])), 700):
+        trace = read_bytes(tmp_path_factory.mktemp("cut"), text[:cut].encode())
+    kept = whole_events_before(text, cut)
+    assert names(trace) == NAMES[:kept]
+    at_a_boundary = layout == "bare" and text[:cut].rstrip()[-1] in "},"
+    assert (codes(trace).get("json-cut") == 1) is not at_a_boundary
+    assert trace.ranks["whole"].item() is at_a_boundary
+
+
+@settings(deadline=None, max_examples=60)
+@given(cut=st.integers(30, 2000), level=st.sampled_from([0, 6]))
+def test_a_cut_gzip_file_keeps_its_whole_events(tmp_path_factory: pytest.TempPathFactory, cut: int, level: int) -> None:
+    text = TEXTS["kineto-new"]
+    packed = gzip.compress(text.encode(), level)
+    packed = packed[: min(cut * (4 if level == 0 else 1), len(packed) - 9)]
+    inflated = zlib.decompressobj(31).decompress(packed).decode(errors="ignore")
+    folder = tmp_path_factory.mktemp("gz")
+    if '"traceEvents": [' not in inflated:
+        with pytest.raises(ta.UnreadableError):
+            read_bytes(folder, packed)
+        return
+    trace = read_bytes(folder, packed)
+    assert names(trace) == NAMES[: whole_events_before(text, len(inflated))]
+    assert codes(trace)["gzip-cut"] == 1
+
+
+def _replace(old: str, new: str) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    return change
+
+
+#: Fault, what it does to the text, codes and counts it must give, names of the kernels that must be there.
+FAULTS: list[tuple[str, Callable[[str], str], dict[str, int], list[str]]] = [
+    ("trailing comma", lambda t: t[: t.rindex("]")].rstrip() + "," + t[t.rindex("]") :], {}, NAMES),
+    ("NaN as an argument", _replace('"correlation": 7,', '"correlation": 7, "x": NaN,'), {"not-a-number": 1}, NAMES),
+    ("-nan and inf", _replace('"correlation": 7,', '"a": -nan, "b": inf, "correlation": 7,'), {"not-a-number": 2},
+     NAMES),
+    ("a raw control character", _replace('"k5"', '"k5\x01"'), {"control-character": 1},
+     [*NAMES[:5], "k5\x01", *NAMES[6:]]),
+    ("a raw newline in a name", _replace('"k5"', '"k5\n"'), {"control-character": 1},
+     [*NAMES[:5], "k5\n", *NAMES[6:]]),
+    ("a backslash that escapes nothing", _replace('"k5"', r'"C:\users\k5"'), {"bad-escape": 1},
+     [*NAMES[:5], r"C:\users\k5", *NAMES[6:]]),
+    ("an unescaped quote", _replace('"k5"', '"k"5"'), {"unescaped-quote": 1}, [*NAMES[:5], 'k"5', *NAMES[6:]]),
+    ("a missing opening quote", _replace('"k5"', 'k5"'), {"damaged-event": 1}, [*NAMES[:5], *NAMES[6:]]),
+    ("a colon lost", _replace('"name": "k5"', '"name" "k5"'), {"damaged-event": 1}, [*NAMES[:5], *NAMES[6:]]),
+    ("a negative time as -1.-05", _replace('"ts": 51,', '"ts": -1.-05,'), {"negative-time": 1}, NAMES),
+    ("an id beyond 64 bits", _replace('"correlation": 7,', '"correlation": 700000000000000000000000,'), {}, NAMES),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault[0] for fault in FAULTS])
+@pytest.mark.parametrize("layout", ["kineto-new", "compact"])
+@pytest.mark.parametrize("size", [37, 100_000])
+def test_one_fault_costs_at_most_its_event(tmp_path: Path, fault: Any, layout: str, size: int) -> None:
+    what, change, noted, kept = fault
+    with chunks(size, 600):
+        trace = read_bytes(tmp_path, change(TEXTS[layout]).encode())
+    assert names(trace) == kept, what
+    assert codes(trace) == noted
+
+
+def test_negative_time_is_read_as_meant(tmp_path: Path) -> None:
+    """The writer prints whole and thousandth part of -1.005 one after the other."""
+    trace = read_bytes(tmp_path, TEXTS["bare"].replace('"ts": 51,', '"ts": -1.-05,').encode())
+    assert trace.kernels["start_ns"][5] == -1005
+
+
+def test_invalid_utf8_is_replaced_and_good_text_kept(tmp_path: Path) -> None:
+    data = TEXTS["compact"].replace('"k5"', '"kernel_αβ<float>"').encode().replace(b'"k6"', b'"k6\xff\xfe"')
+    trace = read_bytes(tmp_path, data)
+    assert names(trace)[5:7] == ["kernel_αβ<float>", "k6\ufffd\ufffd"]
+    assert codes(trace) == {"invalid-utf8": 2}
+
+
+def test_a_bom_is_dropped(tmp_path: Path) -> None:
+    assert names(read_bytes(tmp_path, b"\xef\xbb\xbf" + TEXTS["compact"].encode())) == NAMES
+
+
+def test_a_wrong_checksum_loses_nothing(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(TEXTS["compact"].encode()))
+    packed[-6] ^= 1
+    trace = read_bytes(tmp_path, bytes(packed))
+    assert names(trace) == NAMES
+    assert codes(trace) == {"gzip-damaged": 1}
+
+
+def test_members_behind_a_damaged_one_are_read(tmp_path: Path) -> None:
+    text = TEXTS["compact"].encode()
+    parts = [text[:3000], text[3000:6000], text[6000:]]
+    packed = [bytearray(gzip.compress(part, 0)) for part in parts]
+    packed[1][1500:1503] = b"\xff\xff\xff"  # stored data: only the checksum tells
+    packed[1][10] = 0x07  # an impossible block type: nothing of this member inflates
+    trace = read_bytes(tmp_path, b"".join(packed))
+    assert {"gzip-damaged", "gzip-resumed"} <= codes(trace).keys()
+    before, behind = whole_events_before(text.decode(), 3000), whole_events_before(text.decode(), 6000)
+    assert names(trace)[:before] == NAMES[:before]
+    assert names(trace)[-(39 - behind) :] == NAMES[behind + 1 :]
+
+
+REFUSED = [
+    ("empty", b"", "is empty"),
+    ("blank", b" \n\t ", "is empty"),
+    ("not JSON", b"hello there", "is not JSON"),
+    ("another object", b'{"a": 1, "b": [1, 2]}', r"holds no traceEvents \(a JSON object with a, b\)"),
+    ("a list of numbers", b"[1, 2, 3]", "not of trace events"),
+    ("a list of other objects", b'[{"a": 1}]', "not of trace events"),
+    ("cut before the events", b'{"schemaVersion": 1, "deviceProperties": [{"id"', "is not JSON|holds no traceEvents"),
+    ("zstd", b"\x28\xb5\x2f\xfd" + b"x" * 50, "compressed with zstd"),
+    ("an SQLite export", b"SQLite format 3\x00", "SQLite database"),
+    ("a pickle", b"\x80\x04\x95\x00", "binary"),
+    ("gzip of nothing", gzip.compress(b""), "is empty"),
+    ("events that are no list", b'{"traceEvents": 5}', "holds no traceEvents"),
+]
+
+
+@pytest.mark.parametrize(("what", "data", "reason"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_what_is_no_trace_is_refused_with_file_and_reason(tmp_path: Path, what: str, data: bytes, reason: str) -> None:
+    with pytest.raises(ta.UnreadableError, match=reason) as caught:
+        read_bytes(tmp_path, data)
+    assert str(tmp_path / "t.json") in str(caught.value), what
+    assert "\n" not in str(caught.value)
+
+
+ACCEPTED = [b"[]", b'{"traceEvents": []}', b'{"traceEvents": [], "displayTimeUnit": "ns"}', b'{"traceEvents": [',
+            b'[{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "x"}}]']  # fmt: skip
+
+
+@pytest.mark.parametrize("data", ACCEPTED)
+def test_a_trace_may_be_tiny(tmp_path: Path, data: bytes) -> None:
+    assert read_bytes(tmp_path, data).kernels.height == 0
+
+
+def test_a_missing_file_and_an_empty_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ta.UnreadableError, match=r"absent.json: no such file"):
+        ta.read(tmp_path / "absent.json")
+    with pytest.raises(ta.UnreadableError, match="holds no trace files"):
+        ta.read(tmp_path)
+    with pytest.raises(ta.UnreadableError, match="no file matches"):
+        ta.read(str(tmp_path / "*.json"))
+
+
+def test_one_bad_file_never_loses_the_others(tmp_path: Path) -> None:
+    (tmp_path / "good.json").write_text(TEXTS["compact"])
+    (tmp_path / "bad.json").write_text("hello")
+    in_folder = ta.read(tmp_path)
+    assert names(in_folder) == NAMES
+    assert in_folder.notes.select("level", "code").row(0) == ("info", "not-a-trace")
+    named = ta.read([tmp_path / "bad.json", tmp_path / "good.json"])
+    assert named.notes.select("level", "code").row(0) == ("error", "unreadable")
+    with pytest.raises(ta.UnreadableError, match=r"bad\.json"):
+        ta.read([tmp_path / "bad.json", tmp_path / "good.json"], strict=True)
+
+
+def test_strict_makes_damage_an_error(tmp_path: Path) -> None:
+    text = TEXTS["compact"].replace('"k5"', '"k5\x01"')
+    with pytest.raises(ta.UnreadableError, match=r"control characters.*\[control-character: 1\]"):
+        read_bytes(tmp_path, text.encode(), strict=True)
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_random_damage_gives_a_table_or_a_refusal(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Bytes flipped, dropped, doubled or put in: never an exception, and what stands before the damage is kept."""
+    text = bytearray(TEXTS[data.draw(st.sampled_from(sorted(TEXTS)))].encode())
+    first = len(text)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(text) - 1))
+        first = min(first, place)
+        kind = data.draw(st.sampled_from(["flip", "drop", "put", "double"]))
+        if kind == "flip":
+            text[place] = data.draw(st.integers(0, 255))
+        elif kind == "drop":
+            del text[place : place + data.draw(st.integers(1, 300))]
+        elif kind == "put":
+            text[place:place] = data.draw(st.sampled_from([b'"', b"}", b"]", b"\\", b"\x00", b",", b"NaN", b"\xff"]))
+        else:
+            text[place:place] = text[place : place + 500]
+    try:
+        trace = read_bytes(tmp_path_factory.mktemp("damage"), bytes(text))
+    except ta.UnreadableError:
+        assert first < 700
+        return
+    untouched = text[:first].decode("utf-8", "ignore")
+    before = [name for name in NAMES if f'"{name}"' in untouched][:-1]
+    assert names(trace)[: len(before)] == before
