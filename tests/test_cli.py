@@ -97,6 +97,11 @@ def test_help_starts_without_loading_anything_heavy(args: list[str]) -> None:
     assert "traceanalyze" in done.stdout
 
 
+def test_without_a_command_there_is_help(run: Run) -> None:
+    assert run() == run("--help")
+    assert run().code == 0
+
+
 def test_the_module_can_be_run() -> None:
     assert subprocess_of("-m", "traceanalyzer", "--version").stdout.startswith("traceanalyze ")
 
@@ -306,7 +311,6 @@ def test_output_survives_a_terminal_without_unicode(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        ([], 2, "Usage:"),
         (["top-kernls"], 2, "no command 'top-kernls'; did you mean 'top-kernels'?"),
         (["top-kernels"], 2, "Missing argument 'TRACE...'"),
         (["top-kernels", "FOLDER", "--by", "clas"], 2, "'clas' is not one of"),
@@ -339,9 +343,8 @@ def test_every_mistake_is_one_line_with_its_exit_code(
     assert result.code == code
     assert message in result.err
     assert result.out == ""
-    if args:
-        assert result.err.count("\n") == 1
-        assert result.err.startswith("traceanalyze")
+    assert result.err.count("\n") == 1
+    assert result.err.startswith("traceanalyze")
 
 
 def test_a_broken_file_among_good_ones_is_a_note(run: Run, folder: Path, tmp_path: Path) -> None:
