@@ -282,6 +282,14 @@ def test_what_is_no_file_is_written_to_and_not_replaced(run: Run, folder: Path) 
     assert not Path("/dev/null").is_file()
 
 
+def test_a_text_file_holds_no_colours(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" in run("top-kernels", folder).out
+    run("top-kernels", folder, "-o", tmp_path / "out.txt")
+    assert "\x1b[" not in (tmp_path / "out.txt").read_text()
+
+
 def test_quiet_is_quiet(run: Run, folder: Path, tmp_path: Path) -> None:
     assert run("top-kernels", folder, "-q", "-o", tmp_path / "out.csv").err == ""
 
