@@ -327,6 +327,7 @@ def test_output_survives_a_terminal_without_unicode(folder: Path) -> None:
         (["top-kernels", "FOLDER", "--filter", "("], 2, "'(' is no regular expression"),
         (["top-kernels", "FOLDER", "--rank", "9"], 2, "no rank 9 in these files; ranks: 0-1"),
         (["top-kernels", "FOLDER", "--rank", "x"], 2, "'x' is no list of ranks"),
+        (["top-kernels", "FOLDER", "--rank", "3-1"], 2, "'3-1' is no list of ranks"),
         (["top-kernels", "FOLDER", "--stream", "3"], 2, "no stream 3 in these files; streams: 7, 8"),
         (["top-kernels", "FOLDER", "--between", "5"], 2, "'5' is no stretch of milliseconds"),
         (["top-kernels", "FOLDER", "--rank-regex", "("], 2, ""),
