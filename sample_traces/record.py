@@ -48,14 +48,17 @@ import check
 
 WORLD = 2
 MODES = ("eager", "gpu-only", "graph")
-# Scenarios that share a pair of processes, so that the three contexts are measured side by side.
-GROUPS = (("sparse",), ("cast",), ("mask-4k", "mask-16k", "mask-64k"), ("straggler",), ("healthy",))
-GROUP_TIMEOUT_S = 330
+SCENARIO_NAMES = ("sparse", "cast", "mask-4k", "mask-16k", "mask-64k", "straggler", "healthy")
+SCENARIO_TIMEOUT_S = 180
 # The scheduler and the caches settle within this many steps; the clocks of the GPU need the most of them.
 WARM_STEPS = 30
 # Steps between the profiler's preparation and its start: CUPTI allocates its buffers here, unseen.
 PROFILER_WARM_STEPS = 10
 QUICK_STEPS = 6
+# An attempt is quiet if four of five of its steps are this close to the fastest step of all attempts, and at least
+# this many attempts have been made: one alone would be compared with itself.
+QUIET = 1.04
+FEW_ATTEMPTS = 6
 
 DEFINITIONS = {
     "cuda_event_step_ns": "GPU time from the end of step i - 1 to the end of step i, by CUDA events recorded on "
@@ -68,12 +71,12 @@ DEFINITIONS = {
     "host_mask_ns": "mask runs: host clock of build_tree_mask in each step (grows with the context)",
     "profiled": "the run whose trace lies beside this file",
     "unprofiled": "the same steps in the same processes just before, without a profiler",
-    "attempts": "how often either was run; kept is the quietest, by the higher rank's 80th percentile of "
+    "attempts": "how often either was run, at most; kept is the quietest, by the higher rank's 80th percentile of "
     "cuda_event_step_ns",
 }
 
 
-# --- the parent: one pair of processes a group ---
+# --- the parent: one pair of processes a scenario ---
 
 
 def main() -> int:
@@ -84,12 +87,8 @@ def main() -> int:
         _worker(args)
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
-    wanted = set(args.scenarios.split(",")) if args.scenarios else {name for group in GROUPS for name in group}
-    failed = 0
-    for group in GROUPS:
-        names = [name for name in group if name in wanted]
-        if names:
-            failed += _record_group(names, args, out)
+    wanted = args.scenarios.split(",") if args.scenarios else SCENARIO_NAMES
+    failed = sum(_start_workers(name, args, out) for name in wanted)
     check.print_report(out, kernels=args.kernels)
     if args.tar:
         with tarfile.open(args.tar, "w") as tar:
@@ -110,13 +109,13 @@ def _parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _record_group(names: list[str], args: argparse.Namespace, out: Path) -> int:
-    """Run the scenarios of one group in a pair of processes; 1 if either failed or hung."""
+def _start_workers(name: str, args: argparse.Namespace, out: Path) -> int:
+    """Record one scenario in a pair of processes; 1 if either failed or hung."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, str(Path(__file__).resolve()), "--out", str(out.resolve()), "--modes", args.modes]
-    command += ["--scenarios", ",".join(names), "--port", str(port)] + ["--quick"] * args.quick
+    command += ["--scenarios", name, "--port", str(port)] + ["--quick"] * args.quick
     environment = {
         # NVLink multicast stays off: it needs a fabric manager that shared hosts do not always give.
         "NCCL_NVLS_ENABLE": "0",
@@ -133,7 +132,7 @@ def _record_group(names: list[str], args: argparse.Namespace, out: Path) -> int:
         subprocess.Popen([*command, "--worker", str(rank)], env={**os.environ, **environment}) for rank in range(WORLD)
     ]
     # Poll all: when one rank dies the other would wait for it until the limit.
-    deadline = started + GROUP_TIMEOUT_S
+    deadline = started + SCENARIO_TIMEOUT_S
     while any(worker.poll() is None for worker in workers) and time.monotonic() < deadline:
         if any(worker.poll() not in (None, 0) for worker in workers):
             deadline = min(deadline, time.monotonic() + 3)
@@ -143,7 +142,7 @@ def _record_group(names: list[str], args: argparse.Namespace, out: Path) -> int:
         if worker.poll() is None:
             worker.kill()
             worker.wait()
-    print(f"{','.join(names)}: exit codes {codes}, {time.monotonic() - started:.1f} s", flush=True)
+    print(f"{name}: exit codes {codes}, {time.monotonic() - started:.1f} s", flush=True)
     return int(codes != [0] * WORLD)
 
 
@@ -205,7 +204,7 @@ class Ranks:
 
 
 def _worker(args: argparse.Namespace) -> None:
-    """Record the group's scenarios as one rank, then leave without the tear-down: it can hang after a capture."""
+    """Record the scenario as one rank, then leave without the tear-down: it can hang after a capture."""
     code = 0
     try:
         import torch
@@ -213,8 +212,7 @@ def _worker(args: argparse.Namespace) -> None:
         torch.set_num_threads(1)  # host code of the mask runs on one core, so that its cost is linear
         ranks = Ranks(args.worker, args.port)
         with torch.inference_mode():
-            for name in args.scenarios.split(","):
-                _record_scenario(name, args, ranks)
+            _record_scenario(args.scenarios, args, ranks)
         ranks.leave()
     except BaseException:
         traceback.print_exc()
@@ -242,9 +240,6 @@ def _record_scenario(name: str, args: argparse.Namespace, ranks: Ranks) -> None:
         except Exception:
             print(f"{name}-{mode}, rank {ranks.rank}: failed", flush=True)
             raise
-    del decoder, loop
-    gc.collect()
-    torch.cuda.empty_cache()
 
 
 @contextmanager
@@ -263,7 +258,7 @@ def _forward_of(decoder: Any, mode: str) -> Iterator[Callable[[], None]]:
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    # Thread-local: NCCL's watchdog thread may query events while this thread captures.
+    # Thread-local: NCCL's own threads may call CUDA while this one captures.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         decoder.forward()
     try:
@@ -286,6 +281,8 @@ def _quiet_core(rank: int) -> Iterator[None]:
         os.sched_setaffinity(0, {core})
         speeds[core] = min(_spin(), _spin())
     os.sched_setaffinity(0, {min(speeds, key=speeds.__getitem__)})
+    for _ in range(10):
+        _spin()  # the core is cold: it has just been moved to
     try:
         yield
     finally:
@@ -372,8 +369,8 @@ def _record_run(loop: StepLoop, run: str, mode: str, steps: int, out: Path) -> N
     stamp = ranks.from_rank_0(f"{run}/stamp", lambda: str(time.time()))
     name = f"{stamp}-TP-{ranks.rank}.trace.json"
     loop.run(WARM_STEPS)
-    unprofiled = _unprofiled(loop, steps)
-    profiled = _profiled(loop, mode, steps, folder, name)
+    unprofiled = _quietest(loop, lambda: (loop.run(steps), lambda: None))
+    profiled = _quietest(loop, lambda: _profile(loop, mode, steps, folder, name))
     mine = {
         "rank": ranks.rank,
         "file": f"{name}.gz",
@@ -388,38 +385,26 @@ def _record_run(loop: StepLoop, run: str, mode: str, steps: int, out: Path) -> N
     ranks.barrier()
 
 
-def _unprofiled(loop: StepLoop, steps: int) -> StepTimes:
-    """The quietest of the scenario's attempts."""
-    best: tuple[int, StepTimes] | None = None
-    for _ in range(loop.decoder.scenario.attempts):
-        times = loop.run(steps)
-        score = loop.ranks.highest(_disturbance(times))
-        if best is None or score < best[0]:
-            best = score, times
+def _quietest(loop: StepLoop, attempt: Callable[[], tuple[StepTimes, Callable[[], None]]]) -> StepTimes:
+    """Repeat an attempt up to the scenario's limit; what is best so far is kept by its own call."""
+    best: StepTimes | None = None
+    lowest = fastest = sys.maxsize
+    for made in range(1, loop.decoder.scenario.attempts + 1):
+        times, keep = attempt()
+        steps = sorted(times.cuda_event_step_ns[1:])
+        fastest = min(fastest, loop.ranks.highest(steps[0]))
+        disturbance = loop.ranks.highest(steps[len(steps) * 4 // 5])
+        if disturbance < lowest:
+            lowest, best = disturbance, times
+            keep()
+        if made >= FEW_ATTEMPTS and lowest <= QUIET * fastest:
+            break
     assert best is not None
-    return best[1]
+    return best
 
 
-def _profiled(loop: StepLoop, mode: str, steps: int, folder: Path, name: str) -> StepTimes:
-    """The quietest of the scenario's attempts, whose trace is written."""
-    best: tuple[int, StepTimes] | None = None
-    for _ in range(loop.decoder.scenario.attempts):
-        profiler, times = _profile(loop, mode, steps)
-        score = loop.ranks.highest(_disturbance(times))
-        if best is None or score < best[0]:
-            best = score, times
-            _export(profiler, folder, name)
-    assert best is not None
-    return best[1]
-
-
-def _disturbance(times: StepTimes) -> int:
-    """80th percentile of the step times: low where few steps were slowed down by others on the host."""
-    steps = sorted(times.cuda_event_step_ns[1:])
-    return steps[len(steps) * 4 // 5]
-
-
-def _profile(loop: StepLoop, mode: str, steps: int) -> tuple[Any, StepTimes]:
+def _profile(loop: StepLoop, mode: str, steps: int, folder: Path, name: str) -> tuple[StepTimes, Callable[[], None]]:
+    """One profiled run, and the call that writes its trace."""
     from torch.profiler import ProfilerActivity, profile
 
     cpu = [] if mode == "gpu-only" else [ProfilerActivity.CPU]
@@ -432,7 +417,7 @@ def _profile(loop: StepLoop, mode: str, steps: int) -> tuple[Any, StepTimes]:
     profiler.start_trace()
     times = loop.measure(steps)
     profiler.stop_trace()
-    return profiler, times
+    return times, lambda: _export(profiler, folder, name)
 
 
 def _export(profiler: Any, folder: Path, name: str) -> None:

@@ -71,7 +71,7 @@ def _mask_scenario(label: str, context: int) -> Scenario:
         intermediate=57_344,
         topk=256,
         tree=True,
-        attempts=12,  # here the host's time counts, and a shared host is quiet only now and then
+        attempts=30,  # here the host's time counts, and a shared host is quiet only now and then
         steps={"eager": 21, "gpu-only": 32, "graph": 32},
     )
 
