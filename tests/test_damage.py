@@ -6,6 +6,7 @@ One base trace, one fault each. Kernels are named k0, k1, ... so that what was k
 from __future__ import annotations
 
 import gzip
+import json
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -77,9 +78,18 @@ def test_a_cut_file_keeps_its_whole_events(
         trace = read_bytes(tmp_path_factory.mktemp("cut"), text[:cut].encode())
     kept = whole_events_before(text, cut)
     assert names(trace) == NAMES[:kept]
-    at_a_boundary = layout == "bare" and text[:cut].rstrip()[-1] in "},"
+    at_a_boundary = layout == "bare" and _is_open_list(text[:cut])
     assert (codes(trace).get("json-cut") == 1) is not at_a_boundary
     assert trace.ranks["whole"].item() is at_a_boundary
+
+
+def _is_open_list(text: str) -> bool:
+    """A list that only lacks its closing bracket: the format allows it, and it is read without a word."""
+    try:
+        json.loads(text.rstrip().rstrip(",") + "]")
+    except ValueError:
+        return False
+    return True
 
 
 @settings(deadline=None, max_examples=60)
@@ -183,7 +193,7 @@ REFUSED = [
     ("another object", b'{"a": 1, "b": [1, 2]}', r"holds no traceEvents \(a JSON object with a, b\)"),
     ("a list of numbers", b"[1, 2, 3]", "not of trace events"),
     ("a list of other objects", b'[{"a": 1}]', "not of trace events"),
-    ("cut before the events", b'{"schemaVersion": 1, "deviceProperties": [{"id"', "is not JSON|holds no traceEvents"),
+    ("cut before the events", b'{"schemaVersion": 1, "deviceProperties": [{"id"', "cut or damaged before"),
     ("zstd", b"\x28\xb5\x2f\xfd" + b"x" * 50, "compressed with zstd"),
     ("an SQLite export", b"SQLite format 3\x00", "SQLite database"),
     ("a pickle", b"\x80\x04\x95\x00", "binary"),
