@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -24,31 +24,23 @@ from traceanalyzer.ingest.categories import (
     KNOWN_SPELLINGS,
     MEMORY_CATEGORY,
     MEMORY_EVENT,
-    Placement,
-    place,
     place_span,
 )
 from traceanalyzer.ingest.document import Document
+from traceanalyzer.ingest.entries import BATCH_ROWS, COLLECTIVE_KEYS, MEMORY_SERIES, Columns, Entries, memory_name
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.pieces import BoundaryError, MismatchError, PieceCutter
 from traceanalyzer.ingest.raw import (
-    COLLECTIVE_MARK,
     COLLECTIVE_TABLES,
-    RAW_FIELDS,
     Dictionary,
-    RawType,
     Scan,
     Sink,
     arg_columns,
-    new_column,
-    raw_types,
 )
 from traceanalyzer.ingest.source import Source
-from traceanalyzer.ingest.values import canonical_json, convert, decoder, to_label, to_ns, to_number, to_text
+from traceanalyzer.ingest.values import canonical_json, decoder, to_label, to_ns
 from traceanalyzer.schema import Column
 
-#: Rows of a table that are gathered before they become a frame.
-BATCH_ROWS = 50_000
 #: Below this many microseconds (12 days) a double tells a nanosecond with three decimals from one with more.
 EXACT_MICROSECONDS = float(1 << 40)
 #: How far such a double may be from the decimal number that was written, in nanoseconds.
@@ -59,14 +51,11 @@ _MOST_CATEGORIES = 300
 _MOST_MISSES = 8
 #: Bytes taken entry by entry after a piece that did not fit.
 _PATIENCE_BYTES = 1 << 14
-_MEMORY_SERIES = ("Bytes", "Total Allocated", "Total Reserved")
-_DEVICE_TYPES = {0: "cpu", 1: "cuda"}
 
 #: Kineto's categories of no table of their own.
 OTHER_CATEGORIES = ("overhead", "cuda_sync", "Trace")
 #: Groups of a piece that are no tables: torch's [memory] events, and all that is taken one by one.
 _MEMORY, _OTHER = "memory", "other"
-_COLLECTIVE_KEYS = next(c.args for c in arg_columns("collectives") if c.name == COLLECTIVE_MARK)
 _DECODE = decoder().decode
 
 _RAW_EMPTY = msgspec.Raw(b"")
@@ -88,7 +77,7 @@ class PythonEngine:
     def scan(self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str]) -> Scan:
         """Read a whole file into `sink`. Raises `UnreadableError` for what is no event trace."""
         scan = Scan()
-        entries = _Entries(sink, losses, tables, scan)
+        entries = _PieceEntries(sink, losses, tables, scan)
         document = Document(source.path, iter(source), entries, losses)
         with _no_garbage_collection():
             document.read()
@@ -110,34 +99,15 @@ class _no_garbage_collection:  # noqa: N801  (reads as a statement)
             gc.enable()
 
 
-class _Columns:
-    """The growing raw columns of one table."""
-
-    def __init__(self, table: str) -> None:
-        self.table = table
-        self.types: dict[str, RawType] = raw_types(table)
-        self.args: tuple[Column, ...] = arg_columns(table)
-        self.reset()
-
-    def reset(self) -> None:
-        self.columns: dict[str, Any] = {name: new_column(kind) for name, kind in self.types.items()}
-
-    def __len__(self) -> int:
-        return len(self.columns["ts"])
-
-
-class _Entries:
-    """Takes the entries of the event array and fills raw columns."""
+class _PieceEntries(Entries):
+    """Takes whole pieces at once where they hold nothing out of the ordinary."""
 
     patience = _PATIENCE_BYTES
 
     def __init__(self, sink: Sink, losses: Losses, tables: frozenset[str], scan: Scan) -> None:
-        self._sink, self._losses, self._scan = sink, losses, scan
-        self._dictionary = Dictionary(losses)
+        super().__init__(sink, losses, tables, scan)
         self._labels = _Labels(self._dictionary)
         self._json_codes = _JsonCodes(self._dictionary)
-        wanted = set(tables) | {"slices", "marks"}  # what a producer's rule may need
-        self._tables = {name: _Columns(name) for name in sorted(wanted)}
         self._structs = _Structs(frozenset(self._tables))
         self._misses = 0
         self._asked = 0
@@ -150,15 +120,8 @@ class _Entries:
             return start
         return self._cutter.cut(buffer, start, self._take_piece)
 
-    def flush(self) -> None:
-        """Hand over what is left."""
-        for columns in self._tables.values():
-            self._hand_over(columns)
-
-    def _hand_over(self, columns: _Columns) -> None:
-        if len(columns):
-            self._sink.add(columns.table, columns.columns, self._dictionary)
-            columns.reset()
+    def _learn(self, category: str) -> None:
+        self._structs.learn(category)
 
     # -- pieces -------------------------------------------------------------------------------------------------
 
@@ -236,7 +199,7 @@ class _Entries:
             self._take_collectives(batch)
 
     def _fill_fields(
-        self, columns: _Columns, group: list[Any], starts: np.ndarray, durations: np.ndarray | None
+        self, columns: Columns, group: list[Any], starts: np.ndarray, durations: np.ndarray | None
     ) -> None:
         into = columns.columns
         if "kind" in into:
@@ -285,12 +248,12 @@ class _Entries:
 
     def _take_memory(self, batch: _Batch) -> None:
         into = self._tables["counters"].columns
-        code, series = self._dictionary.__getitem__, len(_MEMORY_SERIES)
+        code, series = self._dictionary.__getitem__, len(MEMORY_SERIES)
         names: dict[tuple[Any, Any], int] = {}
         for entry in batch.group:
             key = entry.args.kind, entry.args.number
             if key not in names:
-                names[key] = code(_memory_name(*key))
+                names[key] = code(memory_name(*key))
         rows = {
             "name": [names[entry.args.kind, entry.args.number] for entry in batch.group],
             "pid": [self._labels[entry.pid] for entry in batch.group],
@@ -298,7 +261,7 @@ class _Entries:
         }
         for column, codes in rows.items():
             into[column].frombytes(np.repeat(np.array(codes, np.uintc), series).tobytes())
-        into["series"].extend([code(name) for name in _MEMORY_SERIES] * len(batch.group))
+        into["series"].extend([code(name) for name in MEMORY_SERIES] * len(batch.group))
         into["ts"].frombytes(np.repeat(batch.starts, series).tobytes())
         into["value"].extend(
             [
@@ -310,7 +273,7 @@ class _Entries:
 
     def _take_collectives(self, batch: _Batch) -> None:
         columns = self._tables["collectives"]
-        mark = _getter(self._structs.fields["text", _COLLECTIVE_KEYS][0])
+        mark = _getter(self._structs.fields["text", COLLECTIVE_KEYS][0])
         marks = mark([entry.args for entry in batch.group])
         rows = [i for i, value in enumerate(marks) if value is not None]
         if not rows:
@@ -326,138 +289,6 @@ class _Entries:
         args = [entry.args for entry in group]
         for column in columns.args:
             self._fill_arg(into[column.name], column, args)
-
-    # -- entries one by one -------------------------------------------------------------------------------------
-
-    def entry(self, value: Any, *, count: bool = True) -> None:
-        """Take one decoded entry, whatever it is."""
-        if not isinstance(value, dict):
-            self._scan.not_events += 1
-            self._losses.add("not-an-event", "entries of the event array that are no objects")
-            return
-        phase, category, name = to_text(value.get("ph")), to_text(value.get("cat")), value.get("name")
-        if count:
-            self._scan.counts[phase, category] += 1
-        if phase is None:
-            if value:
-                self._losses.add("no-phase", "events without a phase (ph)", level="info")
-            return
-        if phase == "M":
-            self._take_metadata(value)
-            return
-        placement = place(phase, category, name if isinstance(name, str) else None)
-        if category is not None:
-            self._structs.learn(category)
-        if placement is None or not self._wanted(placement.table):
-            return
-        self._take_entry(placement, category, value)
-        if len(self._tables.get(placement.table, ())) >= BATCH_ROWS:
-            self._hand_over(self._tables[placement.table])
-
-    def _wanted(self, table: str) -> bool:
-        return table in self._tables or (table in COLLECTIVE_TABLES and "collectives" in self._tables)
-
-    def _take_entry(self, placement: Placement, category: str | None, value: dict[str, Any]) -> None:
-        with_duration = placement.table not in ("flows", "counters", "marks")
-        times = self._times(value, with_duration=with_duration, on_device=placement.table == "kernels")
-        if times is None:
-            return
-        args = value.get("args")
-        args = args if isinstance(args, dict) else {}
-        if placement.table == "counters":
-            self._take_counter(value, times[0], args)
-            return
-        fields = {
-            "kind": placement.kind,
-            "category": self._dictionary.code(category),
-            "name": self._dictionary.code(_name(value)),
-            "pid": self._dictionary.code(to_label(value.get("pid"))),
-            "tid": self._dictionary.code(to_label(value.get("tid"))),
-            "ts": times[0],
-            "dur": times[1],
-        }
-        if placement.table == "flows":
-            fields["id"] = value.get("id")
-        elif placement.table == "marks":
-            fields["id"] = self._dictionary.code(_mark_id(value))
-        if placement.table in ("slices", "marks"):
-            fields["args"] = canonical_json(args) if args else None
-        if placement.table in self._tables:
-            self._append(self._tables[placement.table], fields, args)
-        is_collective = placement.table in COLLECTIVE_TABLES and isinstance(args.get(_COLLECTIVE_KEYS[0]), str)
-        if is_collective and "collectives" in self._tables:
-            fields["kind"] = int(placement.table == "kernels")
-            self._append(self._tables["collectives"], fields, args)
-
-    def _append(self, columns: _Columns, fields: dict[str, Any], args: dict[str, Any]) -> None:
-        into = columns.columns
-        for name in RAW_FIELDS[columns.table]:
-            into[name].append(fields[name])
-        for column in columns.args:
-            value = next((args[key] for key in column.args if args.get(key) is not None), None)
-            if value is not None:
-                value = convert(column.kind or "text", value)
-            if columns.types[column.name] == "code":
-                value = self._dictionary.code(value)
-            elif column.kind == "dim3" and value is not None:
-                value = value[column.part]
-            into[column.name].append(value)
-
-    def _take_counter(self, value: dict[str, Any], time: int, args: dict[str, Any]) -> None:
-        name = _name(value)
-        series: Iterable[str] = args
-        if value.get("ph") != "C":
-            series = _MEMORY_SERIES
-            name = _memory_name(args.get("Device Type"), args.get("Device Id"))
-        elif value.get("id") is not None:
-            name = f"{name} {to_label(value['id'])}"
-        into = self._tables["counters"].columns
-        code = self._dictionary.code
-        pid, tid = code(to_label(value.get("pid"))), code(to_label(value.get("tid")))
-        for key in series:
-            number = to_number(args.get(key))
-            if number is None:
-                continue
-            row = {
-                "name": code(name),
-                "series": code(key),
-                "pid": pid,
-                "tid": tid,
-                "ts": time,
-                "value": number,
-            }
-            for column, cell in row.items():
-                into[column].append(cell)
-
-    def _take_metadata(self, value: dict[str, Any]) -> None:
-        args = value.get("args")
-        what = value.get("name")
-        key = {"process_name": "name", "thread_name": "name", "process_labels": "labels"}.get(what or "")
-        if key is None or not isinstance(args, dict):
-            return
-        text = to_label(args.get(key))
-        pid = to_label(value.get("pid"))
-        tid = to_label(value.get("tid")) if what == "thread_name" else None
-        if text is not None and pid is not None:
-            self._scan.threads.setdefault((pid, tid), {})[str(what)] = self._dictionary.cleaned(text)
-
-    def _times(self, value: dict[str, Any], *, with_duration: bool, on_device: bool) -> tuple[int, int] | None:
-        """Start and duration in ns; None, counted, where they cannot be used."""
-        start = to_ns(value.get("ts"))
-        if start is None:
-            self._losses.add("unusable-time", "events without a usable time were dropped")
-            return None
-        if not with_duration:
-            return start, 0
-        duration = to_ns(value.get("dur"))
-        if duration is None:
-            self._losses.add("unusable-duration", "events without a usable duration were dropped")
-            return None
-        if duration < 0:
-            kind, code = ("device", "negative-duration") if on_device else ("host", "negative-host-duration")
-            self._losses.add(code, f"{kind} events with a negative duration were dropped")
-            return None
-        return start, duration
 
 
 class _Batch:
@@ -677,26 +508,6 @@ def _one_ns(raw: bytes) -> int:
     if value is None:
         raise MismatchError
     return value
-
-
-def _name(value: dict[str, Any]) -> str | None:
-    return to_label(value.get("name"))
-
-
-def _mark_id(value: dict[str, Any]) -> str | None:
-    """What joins the two marks of an asynchronous slice."""
-    identifier = value.get("id", value.get("id2"))
-    if isinstance(identifier, dict):
-        identifier = next(iter(identifier.values()), None)
-    label = to_label(identifier)
-    scope = to_text(value.get("scope"))
-    return label if scope is None or label is None else f"{scope}:{label}"
-
-
-def _memory_name(kind: Any, number: Any) -> str:
-    """[memory] cpu, [memory] cuda:0, ...: one counter a device."""
-    name = _DEVICE_TYPES.get(kind, f"device-type-{kind}") if isinstance(kind, int) else "unknown"
-    return f"{MEMORY_EVENT} {name if kind == 0 or number is None else f'{name}:{number}'}"
 
 
 def _check_memory(group: list[Any]) -> None:
