@@ -1,0 +1,73 @@
+"""The readers that are compared: `python benchmarks/peers.py NAME FILE`, or without FILE for the start-up alone.
+
+Each function imports what it needs and reads one gzipped trace into what the named tool works on. The benchmark runs
+them as processes of their own and takes CPU time, wall time and peak memory from the operating system.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Callable
+
+Reader = Callable[[str], object]
+
+
+def isal() -> Reader:
+    """The floor: inflating alone, with the fastest library."""
+    from isal import igzip
+
+    def read(path: str) -> int:
+        buffer, total = bytearray(1 << 20), 0
+        with igzip.open(path) as file:
+            while count := file.readinto(buffer):  # type: ignore[union-attr]
+                total += count
+        return total
+
+    return read
+
+
+def json_load() -> Reader:
+    """What a script does: the standard library, no table."""
+    def read(path: str) -> object:
+        with gzip.open(path) as file:
+            return json.load(file)
+
+    return read
+
+
+def orjson_polars() -> Reader:
+    """The whole file through orjson, then a frame of the event fields."""
+    import orjson
+    import polars as pl
+
+    def read(path: str) -> pl.DataFrame:
+        events = orjson.loads(gzip.open(path).read())["traceEvents"]
+        keys = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
+        return pl.DataFrame({key: [event.get(key) for event in events] for key in keys}, strict=False)
+
+    return read
+
+
+def hta() -> Reader:
+    """HolisticTraceAnalysis' parser (a pandas table)."""
+    from hta.common.trace_parser import parse_trace_file  # type: ignore[import-not-found]
+
+    return lambda path: parse_trace_file(path)
+
+
+def ours() -> Reader:
+    """traceanalyzer, all tables in memory; TRACEANALYZE_ENGINE chooses the engine."""
+    import polars  # noqa: F401
+
+    from traceanalyzer.ingest.reader import read
+
+    return lambda path: read(path, cache=False)
+
+
+READERS = {"isal": isal, "json": json_load, "orjson": orjson_polars, "hta": hta, "ours": ours}
+
+if __name__ == "__main__":
+    reader = READERS[sys.argv[1]]()
+    result = [reader(path) for path in sys.argv[2:]]
