@@ -43,10 +43,15 @@ def devices(trace: Trace) -> pl.DataFrame:
         (pl.col("kind") == kind).sum().cast(pl.Int64).alias(column) for column, kind in _KIND_COUNTS.items()
     )
     described = trace.devices.unique(key).select(*key, "name", "sms")
-    active = device_time(trace.kernels).drop("rank", "events").join(counts, on=key).join(described, on=key, how="left")
+    active = (
+        device_time(trace.kernels)
+        .drop("rank", "events")
+        .join(counts, on=key, nulls_equal=True)
+        .join(described, on=key, how="left", nulls_equal=True)
+    )
     found = impossible(trace.kernels)
     if found.height:
-        active = active.join(_clipped_times(trace.kernels, found), on=key, how="left")
+        active = active.join(_clipped_times(trace.kernels, found), on=key, how="left", nulls_equal=True)
     files = trace.used.select("source", "path", "run", "stage", "rank")
     return files.join(active, on="source", how="left", maintain_order="left_right").select(
         "source", "path", "run", "stage", "rank", "device", "name", "sms", "streams", "span_ns", "busy_ns", "idle_ns",
@@ -73,7 +78,7 @@ def files(trace: Trace) -> pl.DataFrame:
     found = devices(trace)
     columns = ("span_ns", "busy_ns", "idle_ns", *_KIND_COUNTS, *clipped_columns(found))
     per_file = (
-        found.drop_nulls("device")
+        found.drop_nulls("span_ns")
         .group_by("source")
         .agg(
             pl.col("device").cast(pl.String).alias("devices"),
@@ -101,7 +106,7 @@ def runs(trace: Trace) -> pl.DataFrame:
         ranks=pl.col("rank").drop_nulls().unique().sort(),
         producers=pl.col("producer").drop_nulls().unique().sort(),
     )
-    per_run = devices(trace).drop_nulls("device")
+    per_run = devices(trace).drop_nulls("span_ns")
     times = per_run.group_by("run").agg(
         devices=pl.len().cast(pl.Int64),
         gpus=pl.col("name").drop_nulls().unique().cast(pl.String).sort(),
