@@ -78,7 +78,7 @@ TRACES: dict[str, Callable[[], Trace]] = {
 REPORTS: dict[str, Callable[[Trace], Report]] = {
     "top-kernels": lambda trace: top_kernels_report.build(trace, top_kernels(trace), limit=5),
     "by-class": lambda trace: top_kernels_report.build(trace, top_kernels(trace, by="class"), by="class"),
-    "explained": lambda trace: top_kernels_report.build(trace, top_kernels(trace, explain=True)),
+    "explained": lambda trace: top_kernels_report.build(trace, top_kernels(trace, explain=True), explain=True),
     "info": lambda trace: info.build(trace, limit=3),
 }
 EVERY = [(command, name) for command in REPORTS for name in TRACES]

@@ -70,12 +70,13 @@ def _clipped_times(kernels: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     return times.select("source", "device", *names).rename(names)
 
 
-def files(trace: Trace) -> pl.DataFrame:
+def files(trace: Trace, *, per_device: pl.DataFrame | None = None) -> pl.DataFrame:
     """One row per file, or per rank of a merged one, left-out files included.
 
-    Times are sums over the devices of the file; null where it has no device activity or is left out.
+    Times are sums over the devices of the file; null where it has no device activity or is left out. `per_device` is
+    the result of `devices`, where it is at hand already.
     """
-    found = devices(trace)
+    found = devices(trace) if per_device is None else per_device
     columns = ("span_ns", "busy_ns", "idle_ns", *_KIND_COUNTS, *clipped_columns(found))
     per_file = (
         found.drop_nulls("span_ns")
@@ -94,10 +95,11 @@ def files(trace: Trace) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def runs(trace: Trace) -> pl.DataFrame:
+def runs(trace: Trace, *, per_device: pl.DataFrame | None = None) -> pl.DataFrame:
     """One row per run: how many files, which ranks are there and which are not, and summed device times.
 
     `ranks_missing` is null where the world size is not known; a file with an unknown rank counts in `files` only.
+    `per_device` is the result of `devices`, where it is at hand already.
     """
     facts = trace.used.group_by("run", maintain_order=True).agg(
         pl.col("stage").first(),
@@ -106,7 +108,7 @@ def runs(trace: Trace) -> pl.DataFrame:
         ranks=pl.col("rank").drop_nulls().unique().sort(),
         producers=pl.col("producer").drop_nulls().unique().sort(),
     )
-    per_run = devices(trace).drop_nulls("span_ns")
+    per_run = (devices(trace) if per_device is None else per_device).drop_nulls("span_ns")
     times = per_run.group_by("run").agg(
         devices=pl.len().cast(pl.Int64),
         gpus=pl.col("name").drop_nulls().unique().cast(pl.String).sort(),

@@ -57,12 +57,10 @@ def cli(ctx: click.Context) -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code. Every error that a user can cause ends here, in one line."""
+    words = list(sys.argv[1:] if args is None else args)
     try:
-        result = cli.main(args, prog_name=PROGRAM, standalone_mode=False)
+        result = cli.main(words or ["--help"], prog_name=PROGRAM, standalone_mode=False)
         return result if isinstance(result, int) else 0
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return error.exit_code
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else PROGRAM
         return _say(f"{where}: {error.format_message()} (see {where} --help)", error.exit_code)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 from traceanalyzer.notes import Note
+from traceanalyzer.render import cells
 from traceanalyzer.text import counted
 
 #: More than this nobody reads; `info` shows them all.
@@ -24,10 +26,5 @@ def note_lines(notes: Iterable[Note]) -> list[str]:
 
 
 def _line(same: list[Note]) -> str:
-    """`warning: rank0.json: 3 device events ...`; several files are counted, and the first one speaks for them."""
-    first = same[0]
-    where = f"{first.path}: " if first.path else ""
     total = sum(note.count or 0 for note in same)
-    count = f" ({total:,})" if total > 1 else ""
-    others = f", and in {counted(len(same) - 1, 'more file')}" if len(same) > 1 else ""
-    return f"{first.level}: {where}{first.message}{count}{others}"
+    return cells.note(replace(same[0], count=total), files=len(same))

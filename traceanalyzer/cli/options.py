@@ -35,9 +35,10 @@ def ranks(text: str) -> tuple[int, ...]:
     found: list[int] = []
     for piece in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", piece)
-        if match is None:
+        numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+        if not numbers:
             raise click.BadParameter(f"{text!r} is no list of ranks such as 0,2-3")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+        found += numbers
     return tuple(found)
 
 

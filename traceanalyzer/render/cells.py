@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from traceanalyzer.notes import Note
 from traceanalyzer.render import formats
 from traceanalyzer.report import Column, Fact, Kind, Remainder, Section
-from traceanalyzer.text import visible
+from traceanalyzer.text import counted, visible
 
 #: Kinds that are read from the left; numbers stand on the right, so that their digits line up.
 _LEFT: frozenset[Kind] = frozenset({"text", "prose", "name", "path", "class", "level", "flag", "bar"})
@@ -49,6 +50,14 @@ def remainder(rest: Remainder) -> str:
     if rest.share is not None:
         parts.append(formats.share(rest.share))
     return ", ".join(parts)
+
+
+def note(each: Note, *, files: int = 1) -> str:
+    """`warning: rank0.json: records were lost (3)`; the first of several `files` speaks for all."""
+    where = f"{each.path}: " if each.path else ""
+    count = f" ({each.count:,})" if each.count and each.count > 1 else ""
+    others = f", and in {counted(files - 1, 'more file')}" if files > 1 else ""
+    return visible(f"{each.level}: {where}{each.message}{count}{others}")
 
 
 def _text_column(section: Section, column: Column, scale: formats.Scale | None) -> TextColumn:

@@ -73,7 +73,7 @@ class Scale:
         if not known:
             return cls("µs", 1_000, 0)
         half = known[len(known) // 2]
-        largest = known[-1] // 10_000  # 9,999,999 of a unit are still that unit
+        largest = known[-1] // 9_999  # 9,998,999 of a unit are still that unit
         unit, per_unit = max((_fitting(value, TIME_UNITS) for value in (half, largest)), key=lambda unit: unit[1])
         return cls(unit, per_unit, _decimals(half, per_unit))
 

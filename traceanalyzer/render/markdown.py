@@ -25,7 +25,7 @@ def to_markdown(report: Report) -> str:
         blocks.append("\n".join(f"- **{name}**: {escape(text)}" for name, text in report.definitions.items()))
     if report.notes:
         blocks.append("## Notes")
-        blocks.append("\n".join(f"- {note.level}: {escape(note.message)}" for note in report.notes))
+        blocks.append("\n".join(f"- {prose(cells.note(note))}" for note in report.notes))
     return "\n\n".join(blocks) + "\n"
 
 

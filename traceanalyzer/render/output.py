@@ -67,7 +67,7 @@ def _rendered(report: Report, format: Format) -> bytes:
 
     def table(report: Report) -> bytes:
         text = io.StringIO()
-        terminal.write(report, text)
+        terminal.write(report, text, plain=True)
         return text.getvalue().encode()
 
     renderers: dict[Format, Callable[[Report], bytes]] = {

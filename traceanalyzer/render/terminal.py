@@ -30,10 +30,10 @@ _CLASS_STYLES = {
 _LEVEL_STYLES = {"warning": "yellow", "error": "red"}
 
 
-def write(report: Report, file: IO[str]) -> None:
-    """Draw the whole report on a text stream."""
+def write(report: Report, file: IO[str], *, plain: bool = False) -> None:
+    """Draw the whole report on a text stream; `plain` is without colours whatever the environment says."""
     width = _width(file)
-    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    console = Console(file=file, force_terminal=False if plain else None, highlight=False, markup=False, emoji=False)
     for line in _lines(report, width):
         line.rstrip()
         console.print(line, soft_wrap=True)

@@ -54,8 +54,9 @@ _NOTE_COLUMNS = [
 
 def build(trace: Trace, *, limit: int = 0, explain: bool = False) -> Report:
     """What is in the files: a section per run, files that were left out, events by kind, notes."""
-    devices, files = overview.devices(trace), overview.files(trace)
-    runs, events = overview.runs(trace), overview.events(trace)
+    devices = overview.devices(trace)
+    files, runs = (analysis(trace, per_device=devices) for analysis in (overview.files, overview.runs))
+    events = overview.events(trace)
     notes = shared.notes(trace)
     left_out = files.filter(~pl.col("used"))
     folder = _common_folder(files["path"])
@@ -71,7 +72,7 @@ def build(trace: Trace, *, limit: int = 0, explain: bool = False) -> Report:
         title="What is in these files",
         sections=sections,
         data={"rows": files, "runs": runs, "devices": devices.drop("source"), "events": events},
-        traces=shared.traces(trace),
+        traces=shared.traces(devices),
         notes=notes,
         definitions=_definitions([*files.columns, *runs.columns]) if explain else {},
     )

@@ -19,9 +19,8 @@ NO_ACTIVITY = "no device activity"
 _LEVELS: tuple[Level, ...] = get_args(Level)
 
 
-def traces(trace: Trace) -> pl.DataFrame:
-    """The `traces` of the JSON contract: one row per file and device."""
-    devices = overview.devices(trace)
+def traces(devices: pl.DataFrame) -> pl.DataFrame:
+    """The `traces` of the JSON contract, one row per file and device, from `overview.devices`."""
     columns = ("path", "run", "rank", "device", "span_ns", "busy_ns", "idle_ns")
     return devices.select(*columns, *overview.clipped_columns(devices))
 

@@ -21,13 +21,17 @@ _MARKED = (
 _NOUNS: dict[By, str] = {"name": "kernel", "short": "short name", "class": "class"}
 
 
-def build(trace: Trace, rows: pl.DataFrame, *, by: By = "name", limit: int = 0) -> Report:
-    """One section per run with its `limit` first rows (0: all); what is left out is summed up below them."""
-    runs = overview.runs(trace).to_dicts()
+def build(trace: Trace, rows: pl.DataFrame, *, by: By = "name", limit: int = 0, explain: bool = False) -> Report:
+    """One section per run with its `limit` first rows (0: all); what is left out is summed up below them.
+
+    `rows` are those of `top_kernels`, grouped `by` the same and, for `explain`, with the rules.
+    """
+    devices = overview.devices(trace)
+    runs = overview.runs(trace, per_device=devices).to_dicts()
     per_run = [rows.filter(pl.col("run") == run["run"]) for run in runs]
     shown = [frame.head(limit) if limit else frame for frame in per_run]
     nothing = "no kernel is left by what was asked for" if _any_activity(trace) else shared.NO_ACTIVITY
-    traces = shared.traces(trace)
+    traces = shared.traces(devices)
     columns = _columns(by, rows, several_ranks=any(len(run["ranks"]) > 1 for run in runs))
     sections = [
         _section(run, each, cut, by, columns, nothing) for run, each, cut in zip(runs, per_run, shown, strict=True)
@@ -39,7 +43,7 @@ def build(trace: Trace, rows: pl.DataFrame, *, by: By = "name", limit: int = 0) 
         data={"rows": pl.concat(shown) if shown else rows},
         traces=traces,
         notes=shared.notes(trace),
-        definitions=_definitions([*traces.columns, *rows.columns]) if "rule" in rows.columns else {},
+        definitions=_definitions([*traces.columns, *rows.columns]) if explain else {},
     )
 
 
