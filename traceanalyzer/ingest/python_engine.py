@@ -73,6 +73,7 @@ class PythonEngine:
     """Engine B of the design: no compiled code of our own."""
 
     name = "python"
+    releases_interpreter = False
 
     def scan(self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str]) -> Scan:
         """Read a whole file into `sink`. Raises `UnreadableError` for what is no event trace."""

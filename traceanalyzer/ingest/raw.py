@@ -118,6 +118,8 @@ class Engine(Protocol):
     """Turns JSON text into raw columns. All engines give the same rows in the same order."""
 
     name: str
+    releases_interpreter: bool
+    """Whether threads can read several files at once."""
 
     def scan(self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str]) -> Scan:
         """Read a whole file. Raises `UnreadableError` for what is no event trace."""
