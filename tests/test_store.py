@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -48,6 +49,17 @@ def file(tmp_path: Path) -> Path:
     return write_trace(tmp_path / "run" / "17.5-TP-0.trace.json.gz", events(), rank=0, world_size=2, base_ns=10**18)
 
 
+@contextmanager
+def small_batches() -> Iterator[None]:
+    """Rows are handed over in small batches, and go to the store from the first hundred on."""
+    with (
+        mock.patch("traceanalyzer.ingest.normalize.SPILL_ROWS", 100),
+        mock.patch("traceanalyzer.ingest.document.PIECE_BYTES", 5000),
+        mock.patch("traceanalyzer.ingest.python_engine.BATCH_ROWS", 37),
+    ):
+        yield
+
+
 def entries() -> list[store_module.Entry]:
     wait_for_background()
     return default_store().entries()
@@ -72,10 +84,7 @@ def test_the_second_read_parses_nothing_and_gives_the_same(file: Path) -> None:
 
 def test_rows_that_went_to_the_store_while_the_file_was_read(file: Path) -> None:
     plain = ta.read(file, cache=False)
-    with (
-        mock.patch("traceanalyzer.ingest.normalize.SPILL_ROWS", 100),
-        mock.patch("traceanalyzer.ingest.python_engine.BATCH_ROWS", 37),
-    ):
+    with small_batches():
         first, second = read_twice(file)
     assert_same_tables(plain, first)
     assert_same_tables(plain, second)
@@ -196,8 +205,7 @@ def test_a_store_that_cannot_be_written_costs_nothing(
 def test_a_full_disk_while_rows_are_spilled_is_noted_and_costs_nothing(file: Path) -> None:
     plain = ta.read(file, cache=False)
     with (
-        mock.patch("traceanalyzer.ingest.normalize.SPILL_ROWS", 100),
-        mock.patch("traceanalyzer.ingest.python_engine.BATCH_ROWS", 37),
+        small_batches(),
         mock.patch.object(pl.DataFrame, "write_parquet", side_effect=OSError("No space left on device")),
     ):
         trace = ta.read(file)
@@ -230,7 +238,8 @@ SCRIPT = """
 import sys
 from unittest import mock
 import traceanalyzer as ta
-with mock.patch("traceanalyzer.ingest.load.SMALLEST_FILE", 0), mock.patch("traceanalyzer.ingest.normalize.SPILL_ROWS", 500):
+module = "traceanalyzer.ingest"
+with mock.patch(f"{module}.load.SMALLEST_FILE", 0), mock.patch(f"{module}.normalize.SPILL_ROWS", 500):
     ta.read(sys.argv[1])
 """
 
