@@ -54,6 +54,7 @@ def small_batches() -> Iterator[None]:
     """Rows are handed over in small batches, and go to the store from the first hundred on."""
     with (
         mock.patch("traceanalyzer.ingest.normalize.SPILL_ROWS", 100),
+        mock.patch("traceanalyzer.ingest.source.COMPRESSED_BLOCK", 200),
         mock.patch("traceanalyzer.ingest.document.PIECE_BYTES", 5000),
         mock.patch("traceanalyzer.ingest.python_engine.BATCH_ROWS", 37),
     ):
