@@ -2,7 +2,8 @@
 
 Usage::
 
-    python3 sample_traces/check.py [FOLDER]        # this folder by default
+    python3 sample_traces/check.py [FOLDER]               # this folder by default
+    python3 sample_traces/check.py --markdown [FOLDER]    # the table of README.md
 
 Standard library only, and independent of `traceanalyzer` on purpose: these figures are a second opinion.
 """
@@ -201,5 +202,50 @@ def _print_rank(report: RankReport, entry: dict[str, Any], kernels: int) -> None
         print(f"    PROBLEM: {problem}")
 
 
+def print_markdown(folder: Path) -> None:
+    """One row a run, both ranks' figures as `rank 0 / rank 1`."""
+    print(
+        "| run | steps | step, profiled | step, no profiler | GPU idle | largest kernel: share, blocks, fill | NCCL |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for path in sorted(folder.glob("*/truth.json")):
+        truth = json.loads(path.read_text(encoding="utf-8"))
+        ranks = [measure(path.parent, entry, truth) for entry in truth["ranks"]]
+        top = ranks[0].kernels[0]
+        cells = (
+            f"`{truth['run']}`",
+            str(truth["steps"]),
+            _both(f"{rank.event_step_us / 1e3:.3f}" for rank in ranks) + " ms",
+            _both(f"{rank.unprofiled_step_us / 1e3:.3f}" for rank in ranks) + " ms",
+            _both(f"{1 - rank.busy_us / rank.span_us:.1%}" for rank in ranks),
+            f"`{_short(top.name)}` {_both(f'{_share(rank, top.name):.1%}' for rank in ranks)}, "
+            f"{top.blocks:.0f}, {top.sm_fill:.2f}",
+            _both(f"{sum(rank.collective_us) / rank.busy_us:.1%}" for rank in ranks),
+        )
+        print(f"| {' | '.join(cells)} |")
+
+
+def _share(report: RankReport, name: str) -> float:
+    return sum(row.share_of_kernel_time for row in report.kernels if row.name == name)
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("void ").removeprefix("at::native::").split("<")[0].split("(")[0]
+
+
+def _both(values: Iterable[str]) -> str:
+    return " / ".join(values)
+
+
+def main(arguments: list[str]) -> int:
+    markdown = "--markdown" in arguments
+    folders = [Path(argument) for argument in arguments if argument != "--markdown"]
+    folder = folders[0] if folders else Path(__file__).parent
+    if markdown:
+        print_markdown(folder)
+        return 0
+    return 0 if print_report(folder) else 1
+
+
 if __name__ == "__main__":
-    sys.exit(0 if print_report(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent) else 1)
+    sys.exit(main(sys.argv[1:]))

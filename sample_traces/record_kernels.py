@@ -7,6 +7,8 @@ serves as key and as value (absorbed MLA). The softmax scale is folded into the 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -17,9 +19,24 @@ ROPE = 64
 KEY = LATENT + ROPE
 NEVER = tl.constexpr(-1.0e30)  # finite: -inf would turn a fully masked first tile into NaN
 
-# Small tiles make the serial walk long: this is what the sparse runs are to show.
-SPARSE_TILE = 4
-SPARSE_WARPS = 4
+# One key after another: this is what the sparse runs are to show.
+SPARSE_TILE = 1
+SPARSE_WARPS = 2
+
+
+@triton.jit
+def _scores_of_tile(query_latent, query_rope, pool_ptr, index_ptr, start, TILE: tl.constexpr):
+    """Scores of the next TILE keys, and the latent part of those keys."""
+    latent = tl.arange(0, 512)
+    rope = 512 + tl.arange(0, 64)
+    slot = tl.load(index_ptr + start + tl.arange(0, TILE))
+    valid = slot >= 0  # -1 pads a short list
+    row = tl.where(valid, slot, 0).to(tl.int64)[:, None] * 576
+    key_latent = tl.load(pool_ptr + row + latent[None, :]).to(tl.float32)
+    key_rope = tl.load(pool_ptr + row + rope[None, :]).to(tl.float32)
+    score = tl.sum(key_latent * query_latent[None, :], axis=1)
+    score += tl.sum(key_rope * query_rope[None, :], axis=1)
+    return tl.where(valid, score, NEVER), key_latent
 
 
 @triton.jit
@@ -32,31 +49,24 @@ def _tiled_sparse_decode_kernel(
     TOPK: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """The planted flaw: one block per (token, head) walks the whole top-k by itself, on CUDA cores."""
+    """The planted flaw: one block per (token, head) walks the whole top-k by itself, twice, on CUDA cores."""
     token = tl.program_id(0)
     row = token * HEADS + tl.program_id(1)
     latent = tl.arange(0, 512)
-    rope = 512 + tl.arange(0, 64)
     query_latent = tl.load(query_ptr + row * 576 + latent).to(tl.float32)
-    query_rope = tl.load(query_ptr + row * 576 + rope).to(tl.float32)
+    query_rope = tl.load(query_ptr + row * 576 + 512 + tl.arange(0, 64)).to(tl.float32)
+    keys_ptr = index_ptr + token * TOPK
     best = -1.0e30
+    for start in range(0, TOPK, TILE):
+        score, _ = _scores_of_tile(query_latent, query_rope, pool_ptr, keys_ptr, start, TILE)
+        best = tl.maximum(best, tl.max(score, axis=0))
     total = 0.0
     acc = tl.zeros([512], dtype=tl.float32)
     for start in range(0, TOPK, TILE):
-        slot = tl.load(index_ptr + token * TOPK + start + tl.arange(0, TILE))
-        valid = slot >= 0
-        base = tl.where(valid, slot, 0).to(tl.int64)[:, None] * 576
-        key_latent = tl.load(pool_ptr + base + latent[None, :]).to(tl.float32)
-        key_rope = tl.load(pool_ptr + base + rope[None, :]).to(tl.float32)
-        score = tl.sum(key_latent * query_latent[None, :], axis=1)
-        score += tl.sum(key_rope * query_rope[None, :], axis=1)
-        score = tl.where(valid, score, NEVER)
-        new_best = tl.maximum(best, tl.max(score, axis=0))
-        weight = tl.exp(score - new_best)
-        shrink = tl.exp(best - new_best)
-        total = total * shrink + tl.sum(weight, axis=0)
-        acc = acc * shrink + tl.sum(weight[:, None] * key_latent, axis=0)
-        best = new_best
+        score, key_latent = _scores_of_tile(query_latent, query_rope, pool_ptr, keys_ptr, start, TILE)
+        weight = tl.exp(score - best)
+        total += tl.sum(weight, axis=0)
+        acc += tl.sum(weight[:, None] * key_latent, axis=0)
     tl.store(out_ptr + row * 512 + latent, (acc / total).to(tl.bfloat16))
 
 
@@ -118,44 +128,97 @@ def _silu_and_mul_kernel(gate_up_ptr, out_ptr, width, TILE: tl.constexpr):
     tl.store(out_ptr + row * width + column, (gate * tl.sigmoid(gate) * up).to(tl.bfloat16), mask=inside)
 
 
-def sparse_decode(query: torch.Tensor, pool: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+@triton.jit
+def _add_rms_norm_kernel(stream_ptr, delta_ptr, weight_ptr, out_ptr, width, TILE: tl.constexpr):
+    row = tl.program_id(0)
+    column = tl.arange(0, TILE)
+    inside = column < width
+    at = row * width + column
+    value = tl.load(stream_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    value += tl.load(delta_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(stream_ptr + at, value.to(tl.bfloat16), mask=inside)
+    scale = tl.rsqrt(tl.sum(value * value, axis=0) / width + 1.0e-6)
+    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out_ptr + at, (value * scale * weight).to(tl.bfloat16), mask=inside)
+
+
+@triton.jit
+def _write_pool_kernel(rows_ptr, slot_ptr, pool_ptr, row_stride, row_offset):
+    token = tl.program_id(0)
+    column = tl.arange(0, 1024)
+    inside = column < 576
+    value = tl.load(rows_ptr + token * row_stride + row_offset + column, mask=inside, other=0.0)
+    slot = tl.load(slot_ptr + token).to(tl.int64)
+    tl.store(pool_ptr + slot * 576 + column, value.to(tl.float8e4nv), mask=inside)
+
+
+class _Launcher:
+    """Launch a kernel by its compiled form from the second time on.
+
+    Triton's own path costs several times the host time of a launch, and here the host must stay ahead of the GPU.
+    Compiled kernels are told apart by grid and plain numbers alone: tensors of one call site never change type.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._compiled: dict[tuple[object, ...], Any] = {}
+
+    def __call__(self, grid: tuple[int, ...], *arguments: Any, **options: int) -> None:
+        key = (*grid, *(x for x in arguments if not isinstance(x, torch.Tensor)))
+        launch = self._compiled.get(key)
+        if launch is not None:
+            launch(*arguments)
+            return
+        compiled = self._kernel[grid](*arguments, **options)
+        self._compiled[key] = compiled[(*grid, 1, 1)[:3]]
+
+
+_sparse_decode = _Launcher(_tiled_sparse_decode_kernel)
+_grouped_decode = _Launcher(_grouped_decode_kernel)
+_silu_and_mul = _Launcher(_silu_and_mul_kernel)
+_add_rms_norm = _Launcher(_add_rms_norm_kernel)
+_write_pool = _Launcher(_write_pool_kernel)
+
+
+def sparse_decode(query: torch.Tensor, pool: torch.Tensor, index: torch.Tensor, out: torch.Tensor) -> None:
     """Attention of each token [tokens, heads, 576] over its own top-k pool rows, one block per head."""
     tokens, heads, _ = query.shape
-    out = torch.empty(tokens, heads, LATENT, dtype=torch.bfloat16, device=query.device)
-    _tiled_sparse_decode_kernel[(tokens, heads)](
-        query, pool, index, out, HEADS=heads, TOPK=index.shape[1], TILE=SPARSE_TILE, num_warps=SPARSE_WARPS
-    )
-    return out
+    grid = (tokens, heads)
+    _sparse_decode(grid, query, pool, index, out, heads, index.shape[1], SPARSE_TILE, num_warps=SPARSE_WARPS)
 
 
 def grouped_decode(
-    query: torch.Tensor, pool: torch.Tensor, index: torch.Tensor, mask: torch.Tensor | None, tokens_per_request: int
-) -> torch.Tensor:
-    """The same on tensor cores, 16 heads a block; `mask` hides keys from the nodes of a draft tree."""
+    query: torch.Tensor,
+    pool: torch.Tensor,
+    index: torch.Tensor,
+    out: torch.Tensor,
+    mask: torch.Tensor | None,
+    tokens_per_request: int,
+) -> None:
+    """The same on tensor cores; `mask` hides keys from the nodes of a draft tree."""
     tokens, heads, _ = query.shape
-    out = torch.empty(tokens, heads, LATENT, dtype=torch.bfloat16, device=query.device)
-    _grouped_decode_kernel[(tokens, heads // 16)](
-        query,
-        pool,
-        index,
-        mask if mask is not None else index,
-        out,
-        mask.shape[1] if mask is not None else 0,
-        tokens_per_request,
-        HEADS=heads,
-        TOPK=index.shape[1],
-        MASKED=mask is not None,
-        GROUP=16,
-        TILE=32,
-        num_warps=4,
-        num_stages=2,
+    # Many tokens fill the GPU even with all heads in one block; few need smaller groups of heads.
+    group, tile, warps = (64, 64, 8) if tokens >= 128 else (16, 32, 4)
+    stride = mask.shape[1] if mask is not None else 0
+    numbers = (stride, tokens_per_request, heads, index.shape[1], mask is not None, group, tile)
+    mask_or_any = mask if mask is not None else index
+    _grouped_decode(
+        (tokens, heads // group), query, pool, index, mask_or_any, out, *numbers, num_warps=warps, num_stages=2
     )
-    return out
 
 
-def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
+def silu_and_mul(gate_up: torch.Tensor, out: torch.Tensor) -> None:
     """silu(gate) * up of a fused [tokens, 2 * width] projection."""
-    tokens, width = gate_up.shape[0], gate_up.shape[1] // 2
-    out = torch.empty(tokens, width, dtype=torch.bfloat16, device=gate_up.device)
-    _silu_and_mul_kernel[(tokens, triton.cdiv(width, 1024))](gate_up, out, width, TILE=1024)
-    return out
+    tokens, width = out.shape
+    _silu_and_mul((tokens, triton.cdiv(width, 1024)), gate_up, out, width, 1024)
+
+
+def add_rms_norm(stream: torch.Tensor, delta: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
+    """Add `delta` to the residual stream in place; `out` becomes its RMS norm."""
+    tokens, width = stream.shape
+    _add_rms_norm((tokens,), stream, delta, weight, out, width, triton.next_power_of_2(width), num_warps=8)
+
+
+def write_pool(rows: torch.Tensor, offset: int, slots: torch.Tensor, pool: torch.Tensor) -> None:
+    """Store columns [offset, offset + 576) of `rows` as FP8 in the pool."""
+    _write_pool((rows.shape[0],), rows, slots, pool, rows.stride(0), offset)

@@ -48,6 +48,7 @@ _ORDER = (
     "p50_ns", "p99_ns", "min_ns", "max_ns", "share_of_kernel_time", "share_of_busy", "blocks", "grids", "sm_fill",
     "ranks",
 )  # fmt: skip
+_NEEDED = ("source", "kind", "name", "device", "stream", "start_ns", "duration_ns", "grid_x", "grid_y", "grid_z")
 _KEY: dict[By, str] = {"name": "name", "short": "family", "class": "class"}
 _COLUMN: dict[Sort, str] = {
     "total": "total_ns", "count": "count", "mean": "mean_ns", "p50": "p50_ns", "p99": "p99_ns",
@@ -73,7 +74,8 @@ def top_kernels(
     gave the class. Where durations cannot be true (see `impossible`), `clipped_total_ns` stands beside `total_ns`.
     """
     pattern = _compiled(filter)
-    activity = trace.kernels if by == "class" else trace.kernels.filter(pl.col("kind") == "kernel")
+    activity = trace.kernels.select(_NEEDED)  # joins copy every column they are given
+    activity = activity if by == "class" else activity.filter(pl.col("kind") == "kernel")
     labels = label(activity, rules)
     launches = _launches(activity, trace, labels.select("kind", "name", group=_KEY[by]))
     totals = launches.group_by("run").agg(all_ns=pl.col("duration_ns").sum())
