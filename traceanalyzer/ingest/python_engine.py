@@ -470,7 +470,8 @@ def _exact_ns(microseconds: np.ndarray) -> np.ndarray | None:
     sure = (np.abs(part - rounded) < _DOUBLE_ERROR_NS) & (np.abs(microseconds) < EXACT_MICROSECONDS)
     if not sure.all():  # also where one is NaN: the field was missing
         return None
-    return whole.astype(np.int64) * 1000 + rounded.astype(np.int64)
+    exact: np.ndarray = whole.astype(np.int64) * 1000 + rounded.astype(np.int64)
+    return exact
 
 
 def _text_ns(texts: list[Any]) -> np.ndarray:
@@ -501,7 +502,8 @@ def _digits_ns(block: np.ndarray) -> np.ndarray | None:
             if (digit > 9).any():
                 return None
             total = total * 10 + digit
-    return total * 10 ** (3 - decimals)
+    total *= 10 ** (3 - decimals)
+    return total
 
 
 def _one_ns(raw: bytes) -> int:

@@ -86,10 +86,12 @@ class Dictionary(dict[str, int]):
         return text
 
 
+_ARRAY_CODES: dict[str, Literal["B", "I", "q"]] = {"small": "B", "code": "I", "time": "q"}
+
+
 def new_column(raw_type: RawType) -> Any:
     """An empty growing column of a raw type."""
-    return {"small": lambda: array("B"), "code": lambda: array("I"), "time": lambda: array("q"),
-            "values": list}[raw_type]()  # fmt: skip
+    return [] if raw_type == "values" else array(_ARRAY_CODES[raw_type])
 
 
 class Sink(Protocol):
