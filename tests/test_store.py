@@ -57,6 +57,7 @@ def small_batches() -> Iterator[None]:
         mock.patch("traceanalyzer.ingest.source.COMPRESSED_BLOCK", 200),
         mock.patch("traceanalyzer.ingest.document.PIECE_BYTES", 5000),
         mock.patch("traceanalyzer.ingest.python_engine.BATCH_ROWS", 37),
+        mock.patch("traceanalyzer.ingest.native_engine.BATCH_ROWS", 37),
     ):
         yield
 

@@ -36,7 +36,8 @@ class Decoder(Protocol):
 
     patience: int
     """How many bytes are taken one entry at a time where `take` takes nothing, before it is asked again. The number
-    doubles while it keeps taking nothing."""
+    doubles while it keeps taking nothing, up to `most_patience`."""
+    most_patience: int
 
     def take(self, buffer: bytearray, start: int) -> int:
         """Take whole entries from ``buffer[start:]``, where an entry begins, as many as can be taken at once.
@@ -210,7 +211,7 @@ class Document:
                 buffer, final = self._fill(bytes(memoryview(buffer)[position:]), 2 * len(buffer))
                 position = 1
             else:
-                position, careful = end, min(2 * careful, PIECE_BYTES)
+                position, careful = end, min(2 * careful, self._entries.most_patience)
 
     def _fill(self, rest: bytes, size: int) -> tuple[bytearray, bool]:
         """A buffer of "[" and at least `size` bytes, `rest` first; whether the text ends in it."""

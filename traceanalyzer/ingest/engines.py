@@ -1,11 +1,25 @@
-"""Which engine reads: the pure-Python one for now; a native one takes its place where it was built."""
+"""Which engine reads: the native one where it was built, else the pure-Python one. Both give the same tables."""
 
 from __future__ import annotations
 
+import os
+
+from traceanalyzer.errors import UsageError
+from traceanalyzer.ingest.native_engine import NativeEngine, is_built
 from traceanalyzer.ingest.python_engine import PythonEngine
 from traceanalyzer.ingest.raw import Engine
 
+#: Environment variable that asks for an engine by name.
+ENGINE_VARIABLE = "TRACEANALYZE_ENGINE"
+
 
 def choose() -> Engine:
-    """The engine for the next file."""
-    return PythonEngine()
+    """The engine for the next file. Raises `UsageError` where the one that is asked for does not exist."""
+    asked = os.environ.get(ENGINE_VARIABLE) or ("native" if is_built() else "python")
+    if asked == "python":
+        return PythonEngine()
+    if asked != "native":
+        raise UsageError(f"{ENGINE_VARIABLE} must be native or python, not {asked!r}")
+    if not is_built():
+        raise UsageError(f"{ENGINE_VARIABLE} is native, but the native engine was not built (that takes a C compiler)")
+    return NativeEngine()

@@ -20,7 +20,7 @@ from traceanalyzer.ingest import marks as mark_pairs
 from traceanalyzer.ingest.categories import FLOW_PHASES
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.producers import FileFacts, identify, reclassify
-from traceanalyzer.ingest.raw import RAW_FIELDS, Dictionary, Scan, arg_columns
+from traceanalyzer.ingest.raw import RAW_FIELDS, Dictionary, Filled, Late, RawColumns, Scan, arg_columns
 from traceanalyzer.ingest.values import to_integer, to_signed_64
 
 _STREAM_PREFIX = "stream "
@@ -41,20 +41,42 @@ _NEEDED_WHOLE = {"slices", "marks"}
 Spill = Callable[[str, pl.DataFrame], None]
 
 
+class _Lookup:
+    """Texts by code, as polars looks them up. A lookup among texts without a null is twice as fast."""
+
+    def __init__(self) -> None:
+        self._sure = pl.Series([""], dtype=pl.Categorical)
+        self._nullable = pl.Series([None], dtype=pl.Categorical)
+
+    def __len__(self) -> int:
+        return len(self._sure)
+
+    def extend(self, texts: list[str]) -> None:
+        """Add the texts of the next codes."""
+        new = pl.Series(texts, dtype=pl.Categorical)
+        self._sure, self._nullable = pl.concat([self._sure, new]), pl.concat([self._nullable, new])
+
+    def texts(self, name: str, codes: np.ndarray, missing: int | None) -> pl.Series:
+        """The texts of codes, of which `missing` are 0; None: unknown how many."""
+        if missing is None:
+            missing = len(codes) - int(np.count_nonzero(codes))
+        if missing == len(codes):
+            return self._nullable[:1].new_from_index(0, len(codes)).alias(name)
+        return (self._nullable if missing else self._sure).gather(pl.Series(codes)).alias(name)
+
+
 class _Texts:
     """A file's dictionary as polars lookup tables, grown as the file is read."""
 
     def __init__(self) -> None:
-        self.plain = pl.Series([None], dtype=pl.Categorical)
-        self.streams = self.plain.clone()
+        self.plain, self.streams = _Lookup(), _Lookup()
 
     def follow(self, dictionary: Dictionary) -> None:
         """Take in the texts that were added since the last batch."""
-        new = dictionary.texts[len(self.plain) :]
+        new = [text or "" for text in dictionary.texts[len(self.plain) :]]
         if new:
-            self.plain = pl.concat([self.plain, pl.Series(new, dtype=pl.Categorical)])
-            stripped = [None if text is None else text.removeprefix(_STREAM_PREFIX) for text in new]
-            self.streams = pl.concat([self.streams, pl.Series(stripped, dtype=pl.Categorical)])
+            self.plain.extend(new)
+            self.streams.extend([text.removeprefix(_STREAM_PREFIX) for text in new])
 
 
 class FileTables:
@@ -68,13 +90,14 @@ class FileTables:
         self._spill = spill
         self._rows = 0
 
-    def add(self, table_name: str, columns: dict[str, Any], dictionary: Dictionary) -> None:
+    def add(self, table_name: str, columns: RawColumns, dictionary: Dictionary, late: Late | None = None) -> None:
         """Take a batch of raw columns."""
         self._texts.follow(dictionary)
-        if table_name == "kernels":
-            columns = self._without_lost(columns)
-            _set_place(columns)
         frame = self._frame(table_name, columns)
+        if late is not None:
+            frame = _merged(frame, self._frame(table_name, late.columns), late.places)
+        if table_name == "kernels":
+            frame = self._without_lost(frame)
         self._parts[table_name].append(frame)
         self._rows += frame.height
         if self._spill is not None and self._rows > SPILL_ROWS:
@@ -112,21 +135,18 @@ class FileTables:
         for note in moved.notes:
             self._losses.add(note.code, note.message, count=note.count or 1, level=note.level)
 
-    def _without_lost(self, columns: dict[str, Any]) -> dict[str, Any]:
+    def _without_lost(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Device records whose times were lost say 0 for start and length: counted, never timed."""
-        times, durations = np.frombuffer(columns["ts"], np.int64), np.frombuffer(columns["dur"], np.int64)
-        lost = (times == 0) & (durations == 0)
+        lost = (frame["start_ns"] == 0) & (frame["duration_ns"] == 0)
         if not lost.any():
-            return columns
+            return frame
         self._losses.add("lost-record", "device events whose times were lost (0) were dropped", count=int(lost.sum()))
-        keep = np.flatnonzero(~lost).tolist()
-        return {
-            name: [values[i] for i in keep] if isinstance(values, list) else np.array(values)[keep]
-            for name, values in columns.items()
-        }
+        return frame.filter(~lost)
 
-    def _frame(self, table_name: str, columns: dict[str, Any]) -> pl.DataFrame:
+    def _frame(self, table_name: str, columns: RawColumns) -> pl.DataFrame:
         """A batch with public names and types; times as in the file."""
+        if table_name == "kernels":
+            _set_place(columns)
         series = []
         for name in RAW_FIELDS[table_name]:
             if name == "kind":
@@ -142,25 +162,26 @@ class FileTables:
 
     def _field(self, table_name: str, name: str, values: Any) -> pl.Series:
         if name == "ts":
-            return pl.Series("time_ns" if table_name in _POINTS else "start_ns", np.array(values, np.int64))
+            return pl.Series("time_ns" if table_name in _POINTS else "start_ns", _array(values, np.int64))
         if name == "dur":
-            return pl.Series("duration_ns", np.array(values, np.int64))
+            return pl.Series("duration_ns", _array(values, np.int64))
         if name == "args":
             return pl.Series("args", values, dtype=pl.String)
         if name == "value":
-            return pl.Series("value", values, dtype=pl.Float64)
+            return _numbers("value", values, pl.Float64())
         if name == "id" and table_name == "flows":
             return self._flow_ids(values)
         return self._text(name, values)
 
     def _text(self, name: str, codes: Any) -> pl.Series:
-        texts = self._texts.streams if name == "stream" else self._texts.plain
-        return texts.gather(pl.Series(np.array(codes, np.uint32))).alias(name)
+        lookup = self._texts.streams if name == "stream" else self._texts.plain
+        return lookup.texts(name, _array(codes, np.uint32), codes.missing if isinstance(codes, Filled) else None)
 
-    def _flow_ids(self, values: list[Any]) -> pl.Series:
+    def _flow_ids(self, values: list[Any] | Filled) -> pl.Series:
         try:
-            return pl.Series("id", values, dtype=pl.Int64)
+            return _numbers("id", values, pl.Int64())
         except (TypeError, OverflowError):
+            assert isinstance(values, list)
             ids = [to_signed_64(to_integer(value)) for value in values]
             bad = sum(new is None and old is not None for new, old in zip(ids, values, strict=True))
             self._losses.add("flow-without-number", "flow ids that are no numbers were left empty", count=bad)
@@ -189,30 +210,55 @@ def public(name: str, frame: pl.LazyFrame, source: int, rank: int | None, base_n
     )
 
 
-def _set_place(columns: dict[str, Any]) -> None:
+def _merged(frame: pl.DataFrame, late: pl.DataFrame, places: np.ndarray) -> pl.DataFrame:
+    """Rows of `late` put into `frame`, each before the row of the number that `places` gives."""
+    order = np.insert(np.arange(frame.height), places, np.arange(frame.height, frame.height + late.height))
+    return pl.concat([frame, late])[order]
+
+
+def _array(values: Any, dtype: Any) -> np.ndarray:
+    return np.asarray(values.values if isinstance(values, Filled) else values, dtype)
+
+
+def _set_place(columns: RawColumns) -> None:
     """device = args.device, else pid; stream = args.stream, else tid."""
     for column, fallback in (("device", "pid"), ("stream", "tid")):
-        codes = np.array(columns[column], np.uint32)
-        columns[column] = np.where(codes == 0, np.array(columns[fallback], np.uint32), codes)
+        if isinstance(columns[column], Filled) and not columns[column].missing:
+            continue
+        codes = _array(columns[column], np.uint32)
+        columns[column] = np.where(codes == 0, _array(columns[fallback], np.uint32), codes)
 
 
 def _kind(table_name: str, codes: Any) -> pl.Series:
     name, kinds = _KINDS[table_name]
-    numbers = pl.Series(name, np.array(codes, np.uint8))
-    return numbers if kinds is None else kinds.gather(numbers.cast(pl.UInt32)).alias(name)
+    numbers = _array(codes, np.uint8)
+    if kinds is None:
+        return pl.Series(name, numbers)
+    if len(numbers) and (numbers == numbers[0]).all():
+        return kinds.new_from_index(int(numbers[0]), len(numbers)).alias(name)
+    return kinds.gather(pl.Series(numbers.astype(np.uint32))).alias(name)
 
 
-def _values(column: schema.Column, values: list[Any]) -> pl.Series:
-    if column.dtype == pl.Int64:
-        try:
-            series = pl.Series(column.name, values, dtype=pl.Int64)
-        except (TypeError, OverflowError):  # an id beyond 63 bits
-            series = pl.Series(column.name, list(map(to_signed_64, values)), dtype=pl.Int64)
-    else:
-        series = pl.Series(column.name, values, dtype=column.dtype, strict=False)
+def _values(column: schema.Column, values: list[Any] | Filled) -> pl.Series:
+    try:
+        series = _numbers(column.name, values, column.dtype)
+    except (TypeError, OverflowError):  # an id beyond 63 bits
+        assert isinstance(values, list)
+        series = pl.Series(column.name, list(map(to_signed_64, values)), dtype=pl.Int64)
     if column.zero_is_unknown:
-        series = series.set((series == 0) | (series == -1), None)
+        unknown = (series == 0) | (series == -1)
+        series = series.set(unknown, None) if unknown.any() else series
     return series
+
+
+def _numbers(name: str, values: list[Any] | Filled, dtype: pl.DataType) -> pl.Series:
+    """Numbers as a series. Raises polars' errors for whole numbers beyond 63 bits."""
+    if not isinstance(values, Filled):
+        return pl.Series(name, values, dtype=dtype, strict=dtype == pl.Int64)
+    if values.missing == len(values.values):
+        return pl.Series(name, [None], dtype=dtype).new_from_index(0, len(values.values))
+    series = pl.Series(name, values.values, dtype=dtype)
+    return series.set(pl.Series(values.is_missing()), None) if values.missing else series
 
 
 def _empty(name: str) -> pl.DataFrame:

@@ -26,7 +26,7 @@ from traceanalyzer.ingest.categories import (
     MEMORY_EVENT,
     place_span,
 )
-from traceanalyzer.ingest.document import Document
+from traceanalyzer.ingest.document import PIECE_BYTES, Document
 from traceanalyzer.ingest.entries import BATCH_ROWS, COLLECTIVE_KEYS, MEMORY_SERIES, Columns, Entries, memory_name
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.pieces import BoundaryError, MismatchError, PieceCutter
@@ -104,6 +104,7 @@ class _PieceEntries(Entries):
     """Takes whole pieces at once where they hold nothing out of the ordinary."""
 
     patience = _PATIENCE_BYTES
+    most_patience = PIECE_BYTES
 
     def __init__(self, sink: Sink, losses: Losses, tables: frozenset[str], scan: Scan) -> None:
         super().__init__(sink, losses, tables, scan)

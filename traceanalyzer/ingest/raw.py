@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+import numpy as np
+
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.source import Source
 from traceanalyzer.schema import COLLECTIVES, EVENT_TABLES, Column, table
@@ -94,10 +96,38 @@ def new_column(raw_type: RawType) -> Any:
     return [] if raw_type == "values" else array(_ARRAY_CODES[raw_type])
 
 
+@dataclass(frozen=True)
+class Filled:
+    """A raw column as an array, of `values` or of codes. Where a value is unknown stands the smallest number (NaN
+    among doubles, 0 among codes)."""
+
+    values: np.ndarray
+    missing: int
+    """How many values are unknown."""
+
+    def is_missing(self) -> np.ndarray:
+        """For every value, whether it is unknown."""
+        values = self.values
+        missing: np.ndarray = np.isnan(values) if values.dtype == np.float64 else values == np.iinfo(values.dtype).min
+        return missing
+
+
+#: Raw columns by name: growing columns, or arrays.
+RawColumns = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Late:
+    """Rows of a batch that were gathered apart, and for each how many of the batch's other rows go before it."""
+
+    columns: RawColumns
+    places: np.ndarray
+
+
 class Sink(Protocol):
     """Takes filled raw columns of a table, in file order."""
 
-    def add(self, table_name: str, columns: dict[str, Any], dictionary: Dictionary) -> None: ...
+    def add(self, table_name: str, columns: RawColumns, dictionary: Dictionary, late: Late | None = None) -> None: ...
 
 
 @dataclass
