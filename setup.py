@@ -34,7 +34,7 @@ class BuildLibrary(build_ext):
     def get_ext_filename(self, fullname: str) -> str:
         return fullname.replace(".", "/") + (".dll" if ON_WINDOWS else ".so")
 
-    def get_export_symbols(self, ext: Any) -> list[str]:
+    def get_export_symbols(self, ext: Any) -> list[str]:  # noqa: ARG002
         return []
 
 

@@ -30,6 +30,7 @@ def isal() -> Reader:
 
 def json_load() -> Reader:
     """What a script does: the standard library, no table."""
+
     def read(path: str) -> object:
         with gzip.open(path) as file:
             return json.load(file)
@@ -43,7 +44,8 @@ def orjson_polars() -> Reader:
     import polars as pl
 
     def read(path: str) -> pl.DataFrame:
-        events = orjson.loads(gzip.open(path).read())["traceEvents"]
+        with gzip.open(path) as file:
+            events = orjson.loads(file.read())["traceEvents"]
         keys = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
         return pl.DataFrame({key: [event.get(key) for event in events] for key in keys}, strict=False)
 

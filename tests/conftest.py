@@ -15,9 +15,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 @pytest.fixture(autouse=True)
 def _plain_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No configuration file of the user, no colours, 80 columns."""
+    """No configuration file and no store of the user, no colours, 80 columns."""
     home: Path = tmp_path_factory.getbasetemp() / "no-config"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    monkeypatch.setenv("TRACEANALYZE_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "store"))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.delenv("FORCE_COLOR", raising=False)

@@ -45,7 +45,8 @@ _HOST_CATS = st.sampled_from([
     "hip_runtime", "something new", None,
 ])  # fmt: skip
 _FREE_ARGS = st.dictionaries(st.sampled_from(["a", "Bytes", "Total Allocated", "Device Type", "Device Id"]),
-                             st.sampled_from([1, 0, Decimal("2.5"), "3", "x", None, [1, {"b": Decimal("0.1")}]]))  # fmt: skip
+                             st.sampled_from([1, 0, Decimal("2.5"), "3", "x", None, [1, {"b": Decimal("0.1")}]])
+)  # fmt: skip
 
 
 def _event(most: int) -> st.SearchStrategy[Any]:
@@ -62,7 +63,8 @@ def _event(most: int) -> st.SearchStrategy[Any]:
         {**times, "ph": st.sampled_from("BEbeSF"), "cat": st.just("m")},
         optional={"args": _FREE_ARGS, "id": st.integers(0, 2)},
     )
-    odd = st.sampled_from([{}, 5, None, "x", {"ph": 3}, {"ph": "X"}, {"ph": "X", "ts": 1}, {"ph": "X", "ts": 1, "dur": -2},
+    odd = st.sampled_from([{}, 5, None, "x", {"ph": 3}, {"ph": "X"}, {"ph": "X", "ts": 1},
+                           {"ph": "X", "ts": 1, "dur": -2},
                            {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},
                            {"ph": "i", "name": "Record Window End", "pid": "", "tid": "", "ts": 1},
                            {"ph": "X", "cat": "kernel", "name": "lost", "ts": 0, "dur": 0}])  # fmt: skip

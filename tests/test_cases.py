@@ -35,10 +35,7 @@ def _totals(trace: ta.Trace) -> dict[str, int]:
 
 
 def _one_rank(trace: ta.Trace, source: int) -> ta.Trace:
-    from dataclasses import replace
-
-    return replace(
-        trace,
+    return trace.replace(
         kernels=trace.kernels.filter(pl.col("source") == source),
         ranks=trace.ranks.filter(pl.col("source") == source),
     )

@@ -24,6 +24,7 @@ from traceanalyzer.cli.notes import MOST_LINES, note_lines
 from traceanalyzer.cli.options import DEFAULT_LIMIT, between, labels, ranks
 from traceanalyzer.errors import TraceAnalyzerError
 from traceanalyzer.notes import Note
+from traceanalyzer.store import wait_for_background
 
 EVENTS: list[Event] = [
     kernel("gemm_a", at=100, dur=40),
@@ -464,3 +465,25 @@ def test_notes_are_one_line_a_kind_with_an_end_to_it() -> None:
     many = [Note("warning", f"code-{number}", "text", None, 1) for number in range(MOST_LINES + 3)]
     assert len(note_lines(many)) == MOST_LINES + 1
     assert note_lines(many)[-1] == "3 more notes, see traceanalyze info"
+
+
+def test_cache_shows_verifies_and_clears_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRACEANALYZE_CACHE_DIR", str(tmp_path / "store"))
+    monkeypatch.setattr("traceanalyzer.ingest.load.SMALLEST_FILE", 0)
+    path = write_trace(tmp_path / "t.json", [kernel("k", at=1, dur=2)])
+    cli.main(["top-kernels", str(path), "--no-cache"])
+    assert not (tmp_path / "store").exists()
+    cli.main(["top-kernels", str(path)])
+    wait_for_background()
+    capsys.readouterr()
+    assert cli.main(["cache", "info", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["path"] for row in rows] == [str(path)]
+    assert cli.main(["cache", "verify", "--format", "json"]) == 0
+    assert [row["fault"] for row in json.loads(capsys.readouterr().out)["rows"]] == [None]
+    assert cli.main(["cache", "clear"]) == 0
+    assert capsys.readouterr().out.startswith("removed ")
+    cli.main(["cache", "info"])
+    assert "nothing is stored" in capsys.readouterr().out

@@ -97,8 +97,8 @@ def _check_device_activity(trace: ta.Trace, golden: Facts) -> None:
         assert dict(streams.iter_rows()) == golden["streams"]
     wanted = golden["top_kernels"]
     top = top_kernels(trace).sort("total_ns", "kernel", descending=[True, False]).head(len(wanted))
-    rows = top.select(pl.col("kernel").cast(pl.String).alias("name"), "count", "total_ns").to_dicts()
-    assert rows == wanted
+    found = top.select(pl.col("kernel").cast(pl.String).alias("name"), "count", "total_ns").to_dicts()
+    assert found == wanted
 
 
 @pytest.mark.parametrize("path", sorted(REFUSED))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import polars as pl
 from builders import annotation, kernel, memcpy, memset, op, trace, traces
 from hypothesis import given
@@ -46,7 +44,7 @@ def test_a_file_without_device_activity_has_a_row_with_unknown_times() -> None:
 
 def test_activity_on_a_device_without_a_number_is_activity() -> None:
     nameless = trace([kernel("a", at=0, dur=5), kernel("b", at=10, dur=5)])
-    nameless = replace(nameless, kernels=nameless.kernels.with_columns(device=pl.lit(None, pl.Categorical)))
+    nameless = nameless.replace(kernels=nameless.kernels.with_columns(device=pl.lit(None, pl.Categorical)))
     found = overview.devices(nameless).select("device", "span_ns", "busy_ns", "kernels")
     assert found.rows() == [(None, 15_000, 10_000, 2)]
     assert overview.files(nameless)["busy_ns"].to_list() == [10_000]

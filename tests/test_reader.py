@@ -97,6 +97,10 @@ def test_a_bare_array_is_a_trace(tmp_path: Path, entries: list[Any]) -> None:
     assert_same_as_naive(ta.read(path), path)
 
 
+def dims(rows: int) -> dict[str, Any]:
+    return {"Input Dims": [[rows, 4], []]}
+
+
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
 def test_pieces_and_single_entries_agree_on_a_long_trace(tmp_path: Path, layout: str) -> None:
     """Long enough that most of it is taken in pieces by typed structs, and compared with the naive reader."""
@@ -104,7 +108,7 @@ def test_pieces_and_single_entries_agree_on_a_long_trace(tmp_path: Path, layout:
         event
         for i in range(3000)
         for event in (
-            op("aten::mm", at=10 * i, dur=9.125, external_id=i, **{"Input Dims": [[i % 7, 4], []]}),
+            op("aten::mm", at=10 * i, dur=9.125, external_id=i, **dims(i % 7)),
             kernel(f"gemm<{i % 5}>", at=10 * i + 3.001, dur=2.5, correlation=i, external_id=i),
             {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 2, "ts": 10 * i,
              "args": {"Bytes": -512, "Total Allocated": i, "Device Type": 1, "Device Id": 0}},

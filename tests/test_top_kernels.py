@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -99,7 +98,7 @@ def test_percentiles_are_nearest_rank(count: int, p50: int, p99: int) -> None:
 
 def test_durations_that_no_double_holds_stay_exact() -> None:
     one = trace([kernel("k", at=0, dur=1)])
-    one = replace(one, kernels=one.kernels.with_columns(duration_ns=pl.lit(2**53 + 1)))
+    one = one.replace(kernels=one.kernels.with_columns(duration_ns=pl.lit(2**53 + 1)))
     row = top_kernels(one).row(0, named=True)
     assert row["max_ns"] == row["p99_ns"] == row["mean_ns"] == row["total_ns"] == 2**53 + 1
 
@@ -193,7 +192,7 @@ def test_every_sort_puts_the_largest_first_but_names_in_order(sort: Any) -> None
 
 def test_a_kernel_without_a_name_is_counted() -> None:
     nameless = trace([kernel("k", at=0, dur=5)])
-    nameless = replace(nameless, kernels=nameless.kernels.with_columns(name=pl.lit(None, pl.Categorical)))
+    nameless = nameless.replace(kernels=nameless.kernels.with_columns(name=pl.lit(None, pl.Categorical)))
     for by in BYS:
         rows = top_kernels(nameless, by=by)
         assert rows.select("kernel", "total_ns", "share_of_kernel_time").rows() == [(None, 5_000, 1.0)]
@@ -222,16 +221,14 @@ def test_nothing_is_lost_or_counted_twice(drawn: Trace, by: By) -> None:
 def test_the_order_of_rows_and_files_does_not_show(drawn: Trace, by: By, rng: random.Random) -> None:
     order = list(range(drawn.kernels.height))
     rng.shuffle(order)
-    shuffled = replace(
-        drawn, kernels=drawn.kernels[order], ranks=drawn.ranks.reverse(), devices=drawn.devices.reverse()
-    )
+    shuffled = drawn.replace(kernels=drawn.kernels[order], ranks=drawn.ranks.reverse(), devices=drawn.devices.reverse())
     assert_frame_equal(top_kernels(shuffled, by=by), top_kernels(drawn, by=by), check_exact=True)
 
 
 @given(traces_of_ranks())
 def test_one_rank_at_a_time_adds_up_to_all_at_once(drawn: Trace) -> None:
     apart = [
-        top_kernels(replace(drawn, kernels=drawn.kernels.filter(pl.col("source") == source)))
+        top_kernels(drawn.replace(kernels=drawn.kernels.filter(pl.col("source") == source)))
         for source in drawn.ranks["source"]
     ]
     sums = pl.concat(apart).group_by("kernel").agg(pl.col("count", "total_ns", "ranks").sum())

@@ -16,22 +16,52 @@ from typing import TYPE_CHECKING, Any
 from traceanalyzer._version import __version__
 
 if TYPE_CHECKING:
+    from traceanalyzer.analyses import intervals
+    from traceanalyzer.analyses.device_time import device_time
+    from traceanalyzer.analyses.overview import devices, events, files, runs
+    from traceanalyzer.analyses.select import select
+    from traceanalyzer.analyses.top_kernels import top_kernels
     from traceanalyzer.errors import TraceAnalyzerError, UnreadableError, UsageError
     from traceanalyzer.ingest.reader import read
     from traceanalyzer.trace import Trace
 
+#: Public name -> module that defines it.
 _HOMES = {
     "Trace": "traceanalyzer.trace",
     "TraceAnalyzerError": "traceanalyzer.errors",
     "UnreadableError": "traceanalyzer.errors",
     "UsageError": "traceanalyzer.errors",
+    "device_time": "traceanalyzer.analyses.device_time",
+    "devices": "traceanalyzer.analyses.overview",
+    "events": "traceanalyzer.analyses.overview",
+    "files": "traceanalyzer.analyses.overview",
     "read": "traceanalyzer.ingest.reader",
+    "runs": "traceanalyzer.analyses.overview",
+    "select": "traceanalyzer.analyses.select",
+    "top_kernels": "traceanalyzer.analyses.top_kernels",
 }
 
-__all__ = ["Trace", "TraceAnalyzerError", "UnreadableError", "UsageError", "__version__", "read"]
+__all__ = [
+    "Trace",
+    "TraceAnalyzerError",
+    "UnreadableError",
+    "UsageError",
+    "__version__",
+    "device_time",
+    "devices",
+    "events",
+    "files",
+    "intervals",
+    "read",
+    "runs",
+    "select",
+    "top_kernels",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "intervals":
+        return importlib.import_module("traceanalyzer.analyses.intervals")
     if name not in _HOMES:
         raise AttributeError(f"module 'traceanalyzer' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

@@ -411,7 +411,7 @@ RANKS = Table(
         Column("rank_from", pl.String(), "content, name or regex: where the rank was read"),
         Column("world_size", _I32, "ranks of the job, from distributedInfo"),
         Column("used", pl.Boolean(), "false: left out of every figure, for `reason`"),
-        Column("reason", pl.String(), "duplicate, merged, front-end: why a file was left out"),
+        Column("reason", pl.String(), "duplicate, merged, front-end, not-selected: why a file was left out"),
         Column("producer", pl.String(), "what wrote the file, as far as its content tells"),
         Column("backend", pl.String(), "communication backend, from distributedInfo"),
         Column("host", pl.String(), "host name, where given"),

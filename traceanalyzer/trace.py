@@ -2,46 +2,127 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
 import polars as pl
 
 from traceanalyzer import schema
 
 
-@dataclass(frozen=True, repr=False)
 class Trace:
     """Everything that was read, as the tables of `traceanalyzer.schema`.
 
     A `Trace` holds one or many ranks, of one or several runs; `ranks` says which. Tables hold events of used
     sources only: a duplicate, a merged file beside its parts or a front-end file has a row in `ranks` (and in
     `event_counts`) but no events.
+
+    Tables that lie in the store are read on first use: as an attribute (``trace.kernels``) with all their columns, or
+    with `scan` as a lazy frame, of which polars reads only the columns and rows that a query needs.
     """
 
-    kernels: pl.DataFrame
-    launches: pl.DataFrame
-    ops: pl.DataFrame
-    annotations: pl.DataFrame
-    python_calls: pl.DataFrame
-    flows: pl.DataFrame
-    counters: pl.DataFrame
-    slices: pl.DataFrame
-    collectives: pl.DataFrame
-    threads: pl.DataFrame
-    devices: pl.DataFrame
-    ranks: pl.DataFrame
-    event_counts: pl.DataFrame
-    notes: pl.DataFrame
+    __slots__ = ("_tables",)
+
+    def __init__(self, **tables: pl.DataFrame | pl.LazyFrame) -> None:
+        """Tables by name; those that are not given are empty."""
+        unknown = tables.keys() - set(_NAMES)
+        if unknown:
+            raise ValueError(f"no such table: {', '.join(sorted(unknown))}")
+        self._tables: dict[str, pl.DataFrame | pl.LazyFrame] = {
+            name: tables.get(name, schema.table(name).empty()) for name in _NAMES
+        }
 
     @classmethod
     def empty(cls) -> Trace:
         """A trace with no events: every table is there, with its columns and no rows."""
-        return cls(**{table.name: table.empty() for table in schema.TABLES})
+        return cls()
+
+    def replace(self, **tables: pl.DataFrame | pl.LazyFrame) -> Trace:
+        """The same trace with other rows in some tables."""
+        return Trace(**{**self._tables, **tables})
+
+    def scan(self, name: str) -> pl.LazyFrame:
+        """A table as a lazy frame."""
+        return self._tables[name].lazy()
+
+    def table(self, name: str) -> pl.DataFrame:
+        """A table by name. Raises `KeyError` for an unknown one."""
+        frame = self._tables[name]
+        if isinstance(frame, pl.LazyFrame):
+            frame = self._tables[name] = frame.collect()
+        return frame
 
     @property
     def tables(self) -> dict[str, pl.DataFrame]:
         """All tables by name, in the order of the schema."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: self.table(name) for name in _NAMES}
+
+    @property
+    def kernels(self) -> pl.DataFrame:
+        """Device activity: kernels, copies and sets."""
+        return self.table("kernels")
+
+    @property
+    def launches(self) -> pl.DataFrame:
+        """Runtime and driver calls on the host."""
+        return self.table("launches")
+
+    @property
+    def ops(self) -> pl.DataFrame:
+        """Host operators."""
+        return self.table("ops")
+
+    @property
+    def annotations(self) -> pl.DataFrame:
+        """Named ranges."""
+        return self.table("annotations")
+
+    @property
+    def python_calls(self) -> pl.DataFrame:
+        """Python function calls."""
+        return self.table("python_calls")
+
+    @property
+    def flows(self) -> pl.DataFrame:
+        """Ends of arrows."""
+        return self.table("flows")
+
+    @property
+    def counters(self) -> pl.DataFrame:
+        """Values of counters."""
+        return self.table("counters")
+
+    @property
+    def slices(self) -> pl.DataFrame:
+        """Everything else that has a duration."""
+        return self.table("slices")
+
+    @property
+    def collectives(self) -> pl.DataFrame:
+        """Events with collective metadata."""
+        return self.table("collectives")
+
+    @property
+    def threads(self) -> pl.DataFrame:
+        """Names of processes and threads."""
+        return self.table("threads")
+
+    @property
+    def devices(self) -> pl.DataFrame:
+        """Devices that the files describe."""
+        return self.table("devices")
+
+    @property
+    def ranks(self) -> pl.DataFrame:
+        """Sources: files, or ranks of a merged file."""
+        return self.table("ranks")
+
+    @property
+    def event_counts(self) -> pl.DataFrame:
+        """Events by phase and category."""
+        return self.table("event_counts")
+
+    @property
+    def notes(self) -> pl.DataFrame:
+        """What the reader noticed."""
+        return self.table("notes")
 
     @property
     def used(self) -> pl.DataFrame:
@@ -54,8 +135,11 @@ class Trace:
         head = f"<Trace: {_count(used.height, 'source')} of {_count(len(runs), 'run')}"
         if runs:
             head += f" ({', '.join(map(str, runs[:3]))}{', ...' if len(runs) > 3 else ''})"
-        rows = [f"  {name:<14}{frame.height:>12,}" for name, frame in self.tables.items() if frame.height]
-        return "\n".join([head, *rows]) + ">"
+        heights = {name: self.scan(name).select(pl.len()).collect().item() for name in _NAMES}
+        return "\n".join([head, *(f"  {name:<14}{height:>12,}" for name, height in heights.items() if height)]) + ">"
+
+
+_NAMES = tuple(table.name for table in schema.TABLES)
 
 
 def _count(number: int, noun: str) -> str:

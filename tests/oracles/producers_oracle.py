@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """producers_oracle.py CORPUS : one JSON object per trace file of a producer other than Kineto, with its device figures.
 
-An independent oracle for `traceanalyzer.ingest.producers` (it imports the standard library only): it loads a whole file,
+An independent oracle for `traceanalyzer.ingest.producers` (standard library only): it loads a whole file,
 does exact decimal arithmetic, and does not detect anything: the table at the end says what each file is and which of
 its events are device work. Its output is kept as `tests/golden/producers.jsonl`:
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import polars as pl
 
+from traceanalyzer import schema
 from traceanalyzer.errors import UsageError
 from traceanalyzer.ingest.identity import natural_key
 from traceanalyzer.text import did_you_mean, listed, ranges
@@ -43,7 +43,7 @@ def select(
     kernels = _only_labels(kernels, "stream", streams)
     if between_ns is not None:
         kernels = _between(kernels, trace.ranks, between_ns)
-    return replace(trace, kernels=kernels)
+    return trace.replace(kernels=kernels)
 
 
 def _choose_sources(used: pl.DataFrame, runs: Collection[str], ranks: Collection[int]) -> pl.DataFrame:
@@ -68,7 +68,8 @@ def _matches(run: str, pattern: str) -> bool:
 
 def _only_sources(trace: Trace, chosen: pl.DataFrame) -> Trace:
     inside = pl.col("source").is_in(chosen["source"].to_list())
-    tables = {name: frame.filter(inside) for name, frame in trace.tables.items() if "source" in frame.columns}
+    sourced = [table.name for table in schema.TABLES if "source" in table.schema]
+    tables: dict[str, pl.DataFrame | pl.LazyFrame] = {name: trace.scan(name).filter(inside) for name in sourced}
     unwanted = pl.col("used") & ~inside
     tables["ranks"] = trace.ranks.with_columns(
         used=pl.col("used") & inside,
@@ -76,7 +77,7 @@ def _only_sources(trace: Trace, chosen: pl.DataFrame) -> Trace:
     )
     paths = trace.ranks.filter(~unwanted)["path"].to_list()
     about = pl.col("path").is_null() | pl.col("path").is_in(paths)
-    return replace(trace, **tables, notes=trace.notes.filter(about))
+    return trace.replace(**tables, notes=trace.notes.filter(about))
 
 
 def _only_labels(kernels: pl.DataFrame, column: str, wanted: Collection[str]) -> pl.DataFrame:

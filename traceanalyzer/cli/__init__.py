@@ -18,6 +18,7 @@ COMMANDS = {
     "info": "traceanalyzer.cli.info",
     "top-kernels": "traceanalyzer.cli.top_kernels",
     "schema": "traceanalyzer.cli.schema",
+    "cache": "traceanalyzer.cli.cache",
 }
 PROGRAM = "traceanalyze"
 INTERRUPTED = 130

@@ -70,8 +70,8 @@ class Inputs:
     """The traces a command was given, how to read them and what to take of them."""
 
     paths: tuple[str, ...]
-    rank_regex: str | None
-    strict: bool
+    reading: Mapping[str, Any]
+    """How to read them: keyword arguments of `ingest.reader.read`."""
     selection: Mapping[str, Any]
 
     def read(self, *tables: str) -> Trace:
@@ -81,7 +81,7 @@ class Inputs:
         from traceanalyzer.ingest.reader import read
 
         with reading(self.paths, quiet=is_quiet()) as progress:
-            trace = read(self.paths, tables=tables, rank_regex=self.rank_regex, strict=self.strict, progress=progress)
+            trace = read(self.paths, tables=tables, progress=progress, **self.reading)
         return select(trace, **self.selection) if any(self.selection.values()) else trace
 
 
@@ -139,6 +139,32 @@ _SELECTIONS = {
 }
 
 
+#: How files are read; named as the arguments of `ingest.reader.read`.
+_READING = {
+    "rank_regex": click.option(
+        "--rank-regex",
+        metavar="REGEX",
+        help="Where the rank stands in file names that are not understood: one group, or groups named "
+        "rank, dp, pp, tp, ep, dcp, stage, run.",
+    ),
+    "single_run": click.option(
+        "--single-run", is_flag=True, help="All files are ranks of one run, whatever their folders (node0/, node1/)."
+    ),
+    "strict": click.option("--strict", is_flag=True, help="Stop at the first file that cannot be read in full."),
+    "cache": click.option(
+        "--no-cache",
+        "cache",
+        is_flag=True,
+        default=True,
+        flag_value=False,
+        help="Do not use the store of parsed tables.",
+    ),
+    "jobs": click.option(
+        "--jobs", type=click.IntRange(1), metavar="N", help="Files read at once (default: one a core)."
+    ),
+}
+
+
 def trace_inputs(*selections: str) -> Callable[[Command], Command]:
     """TRACE..., how to read it and what to take of it; the command gets `inputs`.
 
@@ -147,21 +173,16 @@ def trace_inputs(*selections: str) -> Callable[[Command], Command]:
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def with_inputs(*args: Any, paths: Any, rank_regex: Any, strict: Any, **values: Any) -> Any:
+        def with_inputs(*args: Any, paths: Any, **values: Any) -> Any:
+            reading = {name: values.pop(name) for name in _READING}
             selection = {name: _flat(values.pop(name)) for name in selections}
-            return command(*args, inputs=Inputs(paths, rank_regex, strict, selection), **values)
+            return command(*args, inputs=Inputs(paths, reading, selection), **values)
 
         return _with_options(
             with_inputs,
             click.argument("paths", metavar="TRACE...", nargs=-1, required=True),
             *(_SELECTIONS[name] for name in selections),
-            click.option(
-                "--rank-regex",
-                metavar="REGEX",
-                help="Where the rank stands in file names that are not understood: one group, or groups named "
-                "rank, dp, pp, tp, ep, dcp, stage, run.",
-            ),
-            click.option("--strict", is_flag=True, help="Stop at the first file that cannot be read in full."),
+            *_READING.values(),
         )
 
     return decorate

@@ -34,8 +34,8 @@ def find(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> li
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
     found: dict[str, FileToRead] = {}
-    for path in map(os.fspath, paths):
-        for file in _expand(path):
+    for path in paths:
+        for file in _expand(os.fspath(path)):
             key = os.path.realpath(file.path) if file.path != STANDARD_INPUT else file.path
             found.setdefault(key, file)
     return list(found.values())

@@ -39,8 +39,8 @@ def pair(marks: pl.DataFrame, losses: Losses) -> pl.DataFrame:
     unclosed = sum(map(len, open_marks.values()))
     losses.add("unclosed-begin", "begin events without an end have no duration and were dropped", count=unclosed)
     closed.sort(key=lambda each: each[0])
-    schema = {**marks.schema, "duration_ns": pl.Int64}
-    return pl.DataFrame([each for _, each in closed], schema={name: schema[name] for name in _COLUMNS})
+    types = {name: marks.schema.get(name, pl.Int64()) for name in _COLUMNS}
+    return pl.DataFrame([each for _, each in closed], schema=types)
 
 
 def _partner_key(phase: str, row: dict[str, Any]) -> tuple[Any, ...]:

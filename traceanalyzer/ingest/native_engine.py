@@ -112,6 +112,7 @@ class NativeEngine:
     """Engine A of the design."""
 
     name = "native"
+    releases_interpreter = True
 
     def scan(self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str]) -> Scan:
         """Read a whole file into `sink`. Raises `UnreadableError` for what is no event trace."""

@@ -8,7 +8,7 @@ rules of other producers move their slices, adds the base time.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,11 @@ import polars as pl
 
 from traceanalyzer import schema
 from traceanalyzer.ingest import marks as mark_pairs
-from traceanalyzer.ingest.categories import FLOW_PHASES, MEMORY_CATEGORY, MEMORY_EVENT, place
+from traceanalyzer.ingest.categories import FLOW_PHASES
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.producers import FileFacts, identify, reclassify
 from traceanalyzer.ingest.raw import RAW_FIELDS, Dictionary, Filled, Late, RawColumns, Scan, arg_columns
-from traceanalyzer.ingest.values import convert, to_integer, to_label, to_signed_64, to_text
+from traceanalyzer.ingest.values import to_integer, to_signed_64
 
 _STREAM_PREFIX = "stream "
 _KINDS = {
@@ -32,11 +32,13 @@ _KINDS = {
     "flows": ("phase", pl.Series(FLOW_PHASES, dtype=pl.Enum(FLOW_PHASES))),
     "marks": ("kind", None),
 }
-_RENAMED = {"ts": "start_ns", "dur": "duration_ns"}
 _POINTS = ("flows", "counters")
-_INTEGERS = (pl.Int64, pl.Int32)
-#: Kept beside the public columns until the file is finished: merged files are told apart by pid.
-PROCESS_COLUMN = "pid"
+_POINTS_IN_TIME = ("start_ns", "time_ns")
+#: Above so many rows (about 100 MB of tables) rows go to the store while the file is still read.
+SPILL_ROWS = 1_500_000
+_NEEDED_WHOLE = {"slices", "marks"}
+#: Takes rows of a table off memory, for good.
+Spill = Callable[[str, pl.DataFrame], None]
 
 
 class _Lookup:
@@ -80,10 +82,13 @@ class _Texts:
 class FileTables:
     """Collects the rows of one file, as the engine's `Sink`; then gives its tables."""
 
-    def __init__(self, losses: Losses) -> None:
+    def __init__(self, losses: Losses, spill: Spill | None = None) -> None:
+        """`spill` takes rows off memory once there are more than `SPILL_ROWS`."""
         self._losses = losses
         self._texts = _Texts()
         self._parts: defaultdict[str, list[pl.DataFrame]] = defaultdict(list)
+        self._spill = spill
+        self._rows = 0
 
     def add(self, table_name: str, columns: RawColumns, dictionary: Dictionary, late: Late | None = None) -> None:
         """Take a batch of raw columns."""
@@ -94,9 +99,18 @@ class FileTables:
         if table_name == "kernels":
             frame = self._without_lost(frame)
         self._parts[table_name].append(frame)
+        self._rows += frame.height
+        if self._spill is not None and self._rows > SPILL_ROWS:
+            self._spill_parts(self._spill)
+
+    def _spill_parts(self, spill: Spill) -> None:
+        """Hand over what is in memory, but for the tables that `finish` needs whole."""
+        for name in self._parts.keys() - _NEEDED_WHOLE:
+            parts = self._parts.pop(name)
+            spill(name, pl.concat(parts))
 
     def finish(self, scan: Scan) -> ReadFile:
-        """The tables of the whole file."""
+        """The tables of the whole file, those apart that were spilled. Times are as in the file."""
         tables = {name: pl.concat(parts) for name, parts in self._parts.items()}
         marks = tables.pop("marks", None)
         if marks is not None:
@@ -106,10 +120,7 @@ class FileTables:
         slices = tables.get("slices", _empty("slices"))
         producer = identify(facts, slices)
         self._reclassify(facts, tables, slices)
-        base = to_integer(scan.metadata.get("baseTimeNanoseconds")) or 0
-        if base:
-            tables = {name: _shifted(frame, base) for name, frame in tables.items()}
-        return ReadFile(tables, scan, producer, base)
+        return ReadFile(tables, scan, producer, to_integer(scan.metadata.get("baseTimeNanoseconds")) or 0)
 
     def _reclassify(self, facts: FileFacts, tables: dict[str, pl.DataFrame], slices: pl.DataFrame) -> None:
         moved = reclassify(facts, slices)
@@ -179,51 +190,24 @@ class FileTables:
 
 @dataclass(frozen=True)
 class ReadFile:
-    """What one file holds. Frames have the public columns except source and rank, and the pid."""
+    """What one file holds. Frames have the public columns except source and rank, and the pid; times as in the file."""
 
     tables: Mapping[str, pl.DataFrame]
     scan: Scan
     producer: str
     base_ns: int
 
-    def table(self, name: str) -> pl.DataFrame:
-        """A table, empty where the file has none of its rows."""
-        return self.tables[name] if name in self.tables else _empty(name)
 
-    def devices(self) -> pl.DataFrame:
-        """The devices that the file describes, without `source`."""
-        properties = self.scan.metadata.get("deviceProperties")
-        rows = [_device(each) for each in properties if isinstance(each, dict)] if isinstance(properties, list) else []
-        return pl.DataFrame(rows, schema={k: v for k, v in schema.DEVICES.schema.items() if k != "source"})
-
-    def threads(self) -> pl.DataFrame:
-        """The names of processes and threads, without `source`."""
-        processes = {pid: names for (pid, tid), names in self.scan.threads.items() if tid is None}
-        rows = [
-            {"pid": pid, "tid": tid, **processes.get(pid, {}), **names}
-            for (pid, tid), names in self.scan.threads.items()
-        ]
-        columns = {k: v for k, v in schema.THREADS.schema.items() if k != "source"}
-        return pl.DataFrame(rows, schema=columns)
-
-    def event_counts(self) -> pl.DataFrame:
-        """Entries of the event array by phase and category, without `source`."""
-        rows = [
-            {"phase": phase, "category": category, "table": _table_of(phase, category), "count": count}
-            for (phase, category), count in self.scan.counts.items()
-        ]
-        columns = {k: v for k, v in schema.EVENT_COUNTS.schema.items() if k != "source"}
-        return pl.DataFrame(rows, schema=columns).sort("count", "phase", "category", descending=[True, False, False])
-
-
-def public(name: str, frame: pl.DataFrame, source: int, rank: int | None) -> pl.DataFrame:
-    """A file's table with `source` and `rank`, in the public column order."""
+def public(name: str, frame: pl.LazyFrame, source: int, rank: int | None, base_ns: int = 0) -> pl.LazyFrame:
+    """A file's table with `source` and `rank`, absolute times, in the public column order."""
     columns = schema.table(name).schema
-    frame = frame.with_columns(
-        pl.lit(source, pl.UInt16).alias("source"),
-        *([pl.lit(rank, pl.Int32).alias("rank")] if "rank" in columns else []),
+    constants = {"source": pl.lit(source, pl.UInt16), "rank": pl.lit(rank, pl.Int32)}
+    return frame.select(
+        (
+            pl.col(column) + base_ns if column in _POINTS_IN_TIME and base_ns else constants.get(column, pl.col(column))
+        ).alias(column)
+        for column in columns.names()
     )
-    return frame.select(columns.names())
 
 
 def _merged(frame: pl.DataFrame, late: pl.DataFrame, places: np.ndarray) -> pl.DataFrame:
@@ -277,10 +261,6 @@ def _numbers(name: str, values: list[Any] | Filled, dtype: pl.DataType) -> pl.Se
     return series.set(pl.Series(values.is_missing()), None) if values.missing else series
 
 
-def _shifted(frame: pl.DataFrame, base: int) -> pl.DataFrame:
-    return frame.with_columns((pl.col(name) + base).alias(name) for name in ("start_ns", "time_ns") if name in frame)
-
-
 def _empty(name: str) -> pl.DataFrame:
     """A file's table with no rows: the public columns, plus the pid where the public table has none."""
     columns = dict(schema.table(name).schema)
@@ -299,13 +279,6 @@ def _conform(name: str, rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _table_of(phase: str | None, category: str | None) -> str | None:
-    placement = place(phase, category, MEMORY_EVENT if category == MEMORY_CATEGORY else None)
-    if placement is None:
-        return "threads" if phase == "M" else None
-    return "slices" if placement.table == "marks" else placement.table
-
-
 def _facts(scan: Scan) -> FileFacts:
     def names(what: str) -> dict[str, str]:
         return {pid: each[what] for (pid, _), each in scan.threads.items() if what in each and pid is not None}
@@ -321,28 +294,3 @@ def _facts(scan: Scan) -> FileFacts:
         },
         counts=scan.counts,
     )
-
-
-_DEVICE_KEYS = {
-    "device": "id",
-    "name": "name",
-    "compute_major": "computeMajor",
-    "compute_minor": "computeMinor",
-    "sms": "numSms",
-    "warp_size": "warpSize",
-    "max_threads_per_block": "maxThreadsPerBlock",
-    "max_threads_per_sm": "maxThreadsPerMultiprocessor",
-    "registers_per_sm": "regsPerMultiprocessor",
-    "registers_per_block": "regsPerBlock",
-    "shared_memory_per_sm": "sharedMemPerMultiprocessor",
-    "shared_memory_per_block": "sharedMemPerBlock",
-    "shared_memory_per_block_optin": "sharedMemPerBlockOptin",
-    "total_memory": "totalGlobalMem",
-}
-
-
-def _device(properties: dict[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {column: convert("integer", properties.get(key)) for column, key in _DEVICE_KEYS.items()}
-    row["device"] = to_label(properties.get("id"))
-    row["name"] = to_text(properties.get("name")) or None
-    return row

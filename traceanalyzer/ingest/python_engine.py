@@ -73,6 +73,7 @@ class PythonEngine:
     """Engine B of the design: no compiled code of our own."""
 
     name = "python"
+    releases_interpreter = False
 
     def scan(self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str]) -> Scan:
         """Read a whole file into `sink`. Raises `UnreadableError` for what is no event trace."""
@@ -470,7 +471,8 @@ def _exact_ns(microseconds: np.ndarray) -> np.ndarray | None:
     sure = (np.abs(part - rounded) < _DOUBLE_ERROR_NS) & (np.abs(microseconds) < EXACT_MICROSECONDS)
     if not sure.all():  # also where one is NaN: the field was missing
         return None
-    return whole.astype(np.int64) * 1000 + rounded.astype(np.int64)
+    exact: np.ndarray = whole.astype(np.int64) * 1000 + rounded.astype(np.int64)
+    return exact
 
 
 def _text_ns(texts: list[Any]) -> np.ndarray:
@@ -501,7 +503,8 @@ def _digits_ns(block: np.ndarray) -> np.ndarray | None:
             if (digit > 9).any():
                 return None
             total = total * 10 + digit
-    return total * 10 ** (3 - decimals)
+    total *= 10 ** (3 - decimals)
+    return total
 
 
 def _one_ns(raw: bytes) -> int:

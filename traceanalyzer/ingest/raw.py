@@ -88,10 +88,12 @@ class Dictionary(dict[str, int]):
         return text
 
 
+_ARRAY_CODES: dict[str, Literal["B", "I", "q"]] = {"small": "B", "code": "I", "time": "q"}
+
+
 def new_column(raw_type: RawType) -> Any:
     """An empty growing column of a raw type."""
-    return {"small": lambda: array("B"), "code": lambda: array("I"), "time": lambda: array("q"),
-            "values": list}[raw_type]()  # fmt: skip
+    return [] if raw_type == "values" else array(_ARRAY_CODES[raw_type])
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ class Engine(Protocol):
     """Turns JSON text into raw columns. All engines give the same rows in the same order."""
 
     name: str
+    releases_interpreter: bool
+    """Whether threads can read several files at once."""
 
     def scan(self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str]) -> Scan:
         """Read a whole file. Raises `UnreadableError` for what is no event trace."""

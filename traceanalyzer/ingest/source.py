@@ -17,12 +17,13 @@ from traceanalyzer.errors import UnreadableError
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.repair import HOLE
 
+_inflate: Any
 try:
     from isal import isal_zlib as _inflate
 except ImportError:  # no wheel for this machine: the standard library is slower and just as right
     _inflate = zlib
 
-_INFLATE_ERRORS = (zlib.error, _inflate.error)
+_INFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error, _inflate.error)
 GZIP_MAGIC = b"\x1f\x8b"
 _MEMBER_HEAD = b"\x1f\x8b\x08"
 _TRIAL_BYTES = 1 << 12
@@ -82,9 +83,9 @@ class Source:
 
     def _open(self) -> BinaryIO:
         if self.path == "-":
-            return os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)  # type: ignore[return-value]
+            return os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)
         try:
-            return open(self.path, "rb", buffering=0)  # type: ignore[return-value]
+            return open(self.path, "rb", buffering=0)
         except OSError as error:
             raise UnreadableError(self.path, _reason(error)) from error
 

@@ -1,0 +1,242 @@
+"""One file -> its tables and what is known about it, read from the file or from the store."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, replace
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from traceanalyzer.errors import UnreadableError
+from traceanalyzer.ingest.engines import choose
+from traceanalyzer.ingest.identity import label_of_pid
+from traceanalyzer.ingest.losses import Losses
+from traceanalyzer.ingest.normalize import FileTables, ReadFile
+from traceanalyzer.ingest.raw import ALL_TABLES, Scan
+from traceanalyzer.ingest.source import Progress, Source, file_size
+from traceanalyzer.notes import Note
+from traceanalyzer.schema import EVENT_TABLES
+from traceanalyzer.store import SMALLEST_FILE, Entry, EntryWriter, Store, hash_file, in_background
+
+#: Metadata values whose text is longer are not kept in the store: nothing reads them.
+_LONGEST_METADATA = 1 << 16
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known about a file besides its rows. Goes into the store's manifest."""
+
+    scan: Scan
+    producer: str
+    base_ns: int
+    notes: tuple[Note, ...]
+    file_bytes: int
+    json_bytes: int
+    gzipped: bool
+    checksum: int
+    tables: frozenset[str]
+    """The tables that were asked for: others may be empty although the file has rows of them."""
+    pid_labels: tuple[str, ...]
+    """Rank labels in the process ids of a merged file."""
+    device_events: int
+    extent: tuple[int | None, int | None]
+    """First start and last end, absolute: of device activity, else of anything that has a duration."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        scan = self.scan
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "tables": sorted(self.tables),
+            "notes": [astuple(note) for note in self.notes],
+            "scan": {
+                "metadata": _kept(scan.metadata),
+                "threads": [[*key, names] for key, names in scan.threads.items()],
+                "counts": [[*key, count] for key, count in scan.counts.items()],
+                "not_events": scan.not_events,
+                "container": scan.container,
+                "whole": scan.whole,
+            },
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], path: str) -> About:
+        """The reverse of `to_json`; notes are about the file as it is named now."""
+        scan = data["scan"]
+        return cls(
+            **{name: data[name] for name in _PLAIN if name not in ("pid_labels", "extent")},
+            pid_labels=tuple(data["pid_labels"]),
+            extent=(data["extent"][0], data["extent"][1]),
+            tables=frozenset(data["tables"]),
+            notes=tuple(Note(level, code, message, path, count) for level, code, message, _, count in data["notes"]),
+            scan=Scan(
+                metadata=scan["metadata"],
+                threads={(pid, tid): names for pid, tid, names in scan["threads"]},
+                counts=Counter({(phase, category): count for phase, category, count in scan["counts"]}),
+                not_events=scan["not_events"],
+                container=scan["container"],
+                whole=scan["whole"],
+            ),
+        )
+
+
+_PLAIN = (
+    "producer", "base_ns", "file_bytes", "json_bytes", "gzipped", "checksum", "pid_labels", "device_events", "extent",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LoadedFile:
+    """A file that was read: its tables (public columns except source and rank, times as in the file, with pid)."""
+
+    path: str
+    tables: Mapping[str, pl.LazyFrame]
+    about: About
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The top-level keys of the file besides the events."""
+        return self.about.scan.metadata
+
+    @property
+    def distributed(self) -> Mapping[str, Any]:
+        """distributedInfo, empty where there is none."""
+        info = self.metadata.get("distributedInfo")
+        return info if isinstance(info, dict) else {}
+
+
+class _StoreFailedError(Exception):
+    """Rows were to go to the store, and it took no more."""
+
+
+def load(path: str, wanted: frozenset[str], *, store: Store | None, progress: Progress | None) -> LoadedFile:
+    """Read a file, from the store where it has the wanted tables. Raises `UnreadableError`."""
+    if store is None or file_size(path) < SMALLEST_FILE:
+        return _parse(path, wanted, None, progress)
+    entry = store.find(path)
+    if entry is not None:
+        about = About.from_json(entry.manifest["about"], path)
+        if wanted <= about.tables:
+            return LoadedFile(path, entry.scan_all(), about)
+        wanted = ALL_TABLES  # a second kind of question is asked of this file: keep everything from now on
+    try:
+        return _parse(path, wanted, store.writer(path), progress)
+    except _StoreFailedError as error:
+        return _noting(_parse(path, wanted, None, None), str(error))
+
+
+def _noting(file: LoadedFile, reason: str) -> LoadedFile:
+    note = Note("info", "store-unavailable", f"the store could not be written ({reason})", file.path, 1)
+    return replace(file, about=replace(file.about, notes=(*file.about.notes, note)))
+
+
+def _parse(path: str, wanted: frozenset[str], writer: EntryWriter | None, progress: Progress | None) -> LoadedFile:
+    """Read the file itself; its rows go to the store on the way where they are many, and afterwards where not."""
+    losses = Losses()
+    source = Source(path, losses, progress)
+    rows = FileTables(losses, None if writer is None else partial(_spill, writer))
+    try:
+        scan = choose().scan(source, rows, losses, wanted)
+        content = rows.finish(scan)
+        _refuse_what_is_no_trace(path, content)
+        if writer is None:
+            tables = {name: frame.lazy() for name, frame in content.tables.items()}
+            return LoadedFile(path, tables, _about(content, tables, source, losses, wanted))
+        return _parsed_with_store(path, content, source, losses, wanted, writer)
+    except BaseException:
+        if writer is not None:
+            writer.abandon("the file could not be read")
+        raise
+
+
+def _spill(writer: EntryWriter, table: str, rows: pl.DataFrame) -> None:
+    if writer.add(table, rows) is None:
+        raise _StoreFailedError(writer.failed)
+
+
+def _parsed_with_store(
+    path: str, content: ReadFile, source: Source, losses: Losses, wanted: frozenset[str], writer: EntryWriter
+) -> LoadedFile:
+    spilled = writer.scan_all()
+    tables = {name: frame.lazy() for name, frame in content.tables.items()}
+    for name, frame in spilled.items():
+        tables[name] = pl.concat([frame, tables[name]]) if name in tables else frame
+    about = _about(content, tables, source, losses, wanted)
+    if not spilled:
+        in_background(_keep, path, content, about, writer)
+        return LoadedFile(path, tables, about)
+    entry = _keep(path, content, about, writer)
+    if entry is None:
+        raise _StoreFailedError(writer.failed)
+    return LoadedFile(path, entry.scan_all(), about)
+
+
+def _keep(path: str, content: ReadFile, about: About, writer: EntryWriter) -> Entry | None:
+    """Write what is in memory and put the entry in its place."""
+    for name, frame in content.tables.items():
+        writer.add(name, frame)
+    try:
+        manifest = {"path": os.path.abspath(path), "content_hash": hash_file(path), "about": about.to_json()}
+    except OSError as error:
+        writer.abandon(str(error))
+        return None
+    return writer.commit(manifest)
+
+
+def _refuse_what_is_no_trace(path: str, content: ReadFile) -> None:
+    """A list of other things is no event trace; an empty one, or one of metadata only, is."""
+    counts = content.scan.counts
+    entries = sum(counts.values())
+    if content.scan.container == "array" and entries == counts[None, None] and (entries or content.scan.not_events):
+        raise UnreadableError(path, "is a JSON list, but not of trace events (no entry has a ph)")
+
+
+def _about(
+    content: ReadFile, tables: Mapping[str, pl.LazyFrame], source: Source, losses: Losses, wanted: frozenset[str]
+) -> About:
+    kernels = tables.get("kernels")
+    return About(
+        scan=content.scan,
+        producer=content.producer,
+        base_ns=content.base_ns,
+        notes=tuple(losses.notes(source.path)),
+        file_bytes=source.file_bytes,
+        json_bytes=source.json_bytes,
+        gzipped=source.gzipped,
+        checksum=source.checksum,
+        tables=wanted,
+        pid_labels=_pid_labels(tables),
+        device_events=0 if kernels is None else kernels.select(pl.len()).collect().item(),
+        extent=_extent(tables, content.base_ns),
+    )
+
+
+def _extent(tables: Mapping[str, pl.LazyFrame], base: int) -> tuple[int | None, int | None]:
+    spans = [tables["kernels"]] if "kernels" in tables else [tables[name] for name in _SPAN_TABLES if name in tables]
+    end = (pl.col("start_ns") + pl.col("duration_ns")).max()
+    rows = [span.select(pl.col("start_ns").min(), end.alias("end_ns")).collect().row(0) for span in spans]
+    rows = [row for row in rows if row[0] is not None]
+    if not rows:
+        return None, None
+    return min(first for first, _ in rows) + base, max(last for _, last in rows) + base
+
+
+def _pid_labels(tables: Mapping[str, pl.LazyFrame]) -> tuple[str, ...]:
+    """The rank labels of a merged file's process ids, such as TP00-DP01."""
+    pids = {pid for frame in tables.values() for pid in frame.select(pl.col("pid").unique()).collect()["pid"]}
+    labels = {label_of_pid(pid) for pid in pids if pid is not None}
+    return tuple(sorted(label for label in labels if label is not None))
+
+
+def _kept(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata as the manifest holds it."""
+    texts = {key: json.dumps(value, default=float) for key, value in metadata.items()}
+    return {key: json.loads(text) for key, text in texts.items() if len(text) <= _LONGEST_METADATA}
+
+
+_SPAN_TABLES = tuple(table.name for table in EVENT_TABLES if "duration_ns" in table.schema)

@@ -1,0 +1,363 @@
+"""The store: a Parquet copy of every file's tables, so that the second question on the same file is answered at once.
+
+Layout, below the user's cache folder::
+
+    v<schema>-<reader>/<key>/manifest.json        what the file is, what was found besides the tables, the parts
+    v<schema>-<reader>/<key>/<table>.<n>.parquet  a batch of rows, zstd
+    tmp-<host>-<pid>-<random>/                    an entry while it is written
+
+An entry is written beside its place and renamed into it, so one that is there is whole; the sizes of its parts are
+checked all the same when it is opened. The key is made of what tells a file from another version of itself without
+reading it all: size, modification time in ns, and a hash of its first and last 64 KB. `verify` reads it all.
+Nothing here raises for a store that cannot be used (read-only, full, damaged): the caller reads the file instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from traceanalyzer.schema import SCHEMA_VERSION
+
+#: Bumped when the reader gives other rows for the same file.
+READER_VERSION = 1
+#: Files smaller than this are parsed faster than an entry is opened.
+SMALLEST_FILE = 1 << 20
+DEFAULT_LIMIT = 20 << 30
+_EDGE_BYTES = 64 << 10
+_MANIFEST = "manifest.json"
+_TEMPORARY = "tmp-"
+#: An entry that was used so recently is not evicted: another process may be reading it.
+_IN_USE_SECONDS = 3600.0
+_ABANDONED_SECONDS = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file's tables in the store."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+    def scan_all(self) -> dict[str, pl.LazyFrame]:
+        """The tables that have rows, read when they are needed."""
+        return _scan_parts(self.folder, self.manifest["parts"])
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(part["bytes"] for part in self.manifest["parts"])
+
+    @property
+    def source(self) -> str:
+        """The file that the entry was made from, as it was named then."""
+        return str(self.manifest["path"])
+
+    @property
+    def used(self) -> float:
+        """When it was last used, in seconds since 1970."""
+        return (self.folder / _MANIFEST).stat().st_mtime
+
+
+@dataclass
+class EntryWriter:
+    """An entry being written. Usable until the first failure; `failed` then says why."""
+
+    store: Store
+    key: str
+    folder: Path
+    failed: str | None = None
+    parts: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, table: str, rows: pl.DataFrame) -> Path | None:
+        """Write a batch of rows; gives its file, or None where it could not be written."""
+        if self.failed or not rows.height:
+            return None
+        path = self.folder / f"{table}.{len(self.parts)}.parquet"
+        try:
+            rows.write_parquet(path, compression="zstd", compression_level=1, statistics=True)
+            digest = _hash_of(path)
+            self.parts.append({"name": path.name, "table": table, "rows": rows.height, **digest})
+        except (OSError, pl.exceptions.PolarsError) as error:
+            self.abandon(str(error))
+            return None
+        return path
+
+    def scan_all(self) -> dict[str, pl.LazyFrame]:
+        """What was written so far; of use until the entry is put in its place."""
+        return _scan_parts(self.folder, self.parts)
+
+    def commit(self, manifest: Mapping[str, Any]) -> Entry | None:
+        """Put the entry in its place; None where that failed. One that another process put there first is used."""
+        if self.failed:
+            return None
+        whole = {**manifest, "parts": self.parts}
+        try:
+            (self.folder / _MANIFEST).write_text(json.dumps(whole))
+            place = self.store.place(self.key)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _move(self.folder, place)
+        except OSError as error:
+            self.abandon(str(error))
+            return None
+        return self.store.open(self.key)
+
+    def abandon(self, reason: str) -> None:
+        """Give up: nothing of the entry stays."""
+        self.failed = reason
+        self.parts.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Store:
+    """All entries below one folder."""
+
+    def __init__(self, root: Path, limit: int = DEFAULT_LIMIT) -> None:
+        self.root = root
+        self.limit = limit
+
+    @property
+    def versioned(self) -> Path:
+        """The folder of entries that this version can use."""
+        return self.root / f"v{SCHEMA_VERSION}-{READER_VERSION}"
+
+    def place(self, key: str) -> Path:
+        """Where an entry stands."""
+        return self.versioned / key
+
+    def find(self, path: str) -> Entry | None:
+        """The entry of a file as it is now."""
+        key = key_of(path)
+        return None if key is None else self.open(key)
+
+    def open(self, key: str) -> Entry | None:
+        """The entry of a key, if it is whole. Marks it as used."""
+        folder = self.place(key)
+        manifest = _read_manifest(folder)
+        if manifest is None or not _parts_are_there(folder, manifest):
+            return None
+        with contextlib.suppress(OSError):  # a read-only store is used all the same
+            os.utime(folder / _MANIFEST)
+        return Entry(folder, manifest)
+
+    def writer(self, path: str) -> EntryWriter | None:
+        """Begin an entry for a file; None where the store cannot be written."""
+        key = key_of(path)
+        if key is None:
+            return None
+        folder = self.root / f"{_TEMPORARY}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        try:
+            folder.mkdir(parents=True)
+        except OSError:
+            return None
+        return EntryWriter(self, key, folder)
+
+    def entries(self) -> list[Entry]:
+        """All usable entries, the one that was not used for longest first."""
+        try:
+            folders = list(self.versioned.iterdir())
+        except OSError:
+            return []
+        manifests = [(folder, _read_manifest(folder)) for folder in folders]
+        entries = [Entry(folder, manifest) for folder, manifest in manifests if manifest is not None]
+        return sorted(entries, key=lambda entry: (entry.used, entry.folder.name))
+
+    def evict(self) -> list[Entry]:
+        """Remove what earlier crashes and versions left, then the entries unused for longest, down to the limit."""
+        self._remove_leftovers()
+        entries = self.entries()
+        total = sum(entry.size for entry in entries)
+        gone = []
+        for entry in entries:
+            if total <= self.limit or time.time() - entry.used < _IN_USE_SECONDS:
+                break
+            shutil.rmtree(entry.folder, ignore_errors=True)
+            total -= entry.size
+            gone.append(entry)
+        return gone
+
+    def evict_in_background(self) -> None:
+        """`evict`, once what is being written is in its place."""
+        in_background(self.evict)
+
+    def clear(self) -> int:
+        """Remove everything; gives the bytes that were freed."""
+        freed = sum(path.stat().st_size for path in self.root.rglob("*") if path.is_file())
+        for child in self._children():
+            shutil.rmtree(child, ignore_errors=True)
+        return freed
+
+    def verify(self) -> Iterator[tuple[Entry, str | None]]:
+        """Every entry with what is wrong with it: parts that changed, or a source file that did. None: all is well.
+
+        An entry with a fault is removed.
+        """
+        for entry in self.entries():
+            fault = _fault(entry)
+            if fault is not None:
+                shutil.rmtree(entry.folder, ignore_errors=True)
+            yield entry, fault
+
+    def _children(self) -> list[Path]:
+        """What the store itself made below its root; anything else there is not ours to remove."""
+        try:
+            return [
+                child for child in self.root.iterdir() if child.name.startswith((_TEMPORARY, "v")) and child.is_dir()
+            ]
+        except OSError:
+            return []
+
+    def _remove_leftovers(self) -> None:
+        for child in self._children():
+            if child.name.startswith(_TEMPORARY):
+                if _is_abandoned(child):
+                    shutil.rmtree(child, ignore_errors=True)
+            elif child != self.versioned:
+                shutil.rmtree(child, ignore_errors=True)
+
+
+def default_store() -> Store:
+    """The user's store: TRACEANALYZE_CACHE_DIR or the cache folder of the platform; the limit in GB from
+    TRACEANALYZE_CACHE_GB."""
+    from platformdirs import user_cache_dir
+
+    root = os.environ.get("TRACEANALYZE_CACHE_DIR") or user_cache_dir("traceanalyzer")
+    try:
+        limit = int(float(os.environ["TRACEANALYZE_CACHE_GB"]) * (1 << 30))
+    except (KeyError, ValueError, OverflowError):
+        limit = DEFAULT_LIMIT
+    return Store(Path(root), limit)
+
+
+def key_of(path: str) -> str | None:
+    """What tells the file as it is now from any other; None where it cannot be read or is no regular file."""
+    try:
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            edges = file.read(_EDGE_BYTES)
+            file.seek(max(status.st_size - _EDGE_BYTES, 0))
+            edges += file.read(_EDGE_BYTES)
+    except (OSError, ValueError):
+        return None
+    if not os.path.isfile(path):
+        return None
+    digest = hashlib.blake2b(f"{status.st_size}:{status.st_mtime_ns}:".encode() + edges, digest_size=16)
+    return digest.hexdigest()
+
+
+def hash_file(path: Path | str) -> str:
+    """A hash of the whole content of a file."""
+    with open(path, "rb") as file:
+        digest = hashlib.blake2b(digest_size=16)
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _hash_of(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "hash": hash_file(path)}
+
+
+def _move(folder: Path, place: Path) -> None:
+    """Put a written entry in its place. One that is there already goes: it has fewer tables, or is damaged, or is
+    the same, put there by a process that was faster."""
+    try:
+        os.rename(folder, place)
+    except OSError:
+        aside = folder.with_name(folder.name + "-old")
+        with contextlib.suppress(OSError):
+            os.rename(place, aside)
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(folder, place)
+
+
+def _scan_parts(folder: Path, parts: Iterable[Mapping[str, Any]]) -> dict[str, pl.LazyFrame]:
+    by_table: defaultdict[str, list[Path]] = defaultdict(list)
+    for part in parts:
+        by_table[part["table"]].append(folder / part["name"])
+    return {table: pl.scan_parquet(paths) for table, paths in by_table.items()}
+
+
+def in_background(function: Callable[..., object], *arguments: object) -> None:
+    """Do it while the caller goes on; the interpreter waits for it at its end."""
+    _PENDING.append(_executor().submit(function, *arguments))
+
+
+def wait_for_background() -> None:
+    """Wait until everything is written that was begun in this process."""
+    while _PENDING:
+        _PENDING.pop().result()
+
+
+@cache
+def _executor() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+
+
+_PENDING: list[Future[object]] = []
+
+
+def _read_manifest(folder: Path) -> dict[str, Any] | None:
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text())
+    except (OSError, ValueError):
+        return None
+    return manifest if isinstance(manifest, dict) and "parts" in manifest else None
+
+
+def _parts_are_there(folder: Path, manifest: Mapping[str, Any]) -> bool:
+    try:
+        return all((folder / part["name"]).stat().st_size == part["bytes"] for part in manifest["parts"])
+    except OSError:
+        return False
+
+
+def _fault(entry: Entry) -> str | None:
+    for part in entry.manifest["parts"]:
+        try:
+            if hash_file(entry.folder / part["name"]) != part["hash"]:
+                return f"{part['name']} is not what was written"
+        except OSError as error:
+            return f"{part['name']} cannot be read ({error.strerror})"
+    source = Path(entry.source)
+    if not source.exists() or key_of(entry.source) != entry.folder.name:
+        return None  # the file is gone or has changed: the entry is of no more use, but not wrong
+    return (
+        None if hash_file(source) == entry.manifest["content_hash"] else "the file changed without a trace in its date"
+    )
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether the process that wrote a temporary folder is gone; judged by age where it ran on another host."""
+    host, _, process = folder.name.removeprefix(_TEMPORARY).rpartition("-")[0].rpartition("-")
+    try:
+        if host == socket.gethostname() and os.name == "posix":  # elsewhere, asking would end the process
+            return not _is_running(int(process))
+        return time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS
+    except (OSError, ValueError):
+        return False
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it belongs to somebody else
+        return True
+    return True
