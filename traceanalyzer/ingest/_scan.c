@@ -214,6 +214,8 @@ typedef struct {
     int category; /* 0: none given */
     unsigned seen, odd;
     span name; /* `at` is NULL: null or missing */
+    uint32_t name_code; /* 0: not looked up yet */
+    uint32_t *recent_name;
     label pid, tid;
     int64_t time, duration, id;
     int has_id;
@@ -409,6 +411,30 @@ static text read_parts(text p, text end, int32_t parts[3])
     return p < end && *p == ']' ? p + 1 : NULL;
 }
 
+/* Behind a string, or behind any JSON value, whose code is wanted at once. `quote` is 1 for a string. */
+static text read_text(scanner *s, dictionary *d, uint32_t *code, text p, text end, size_t quote)
+{
+    uint32_t *recent = end - p > RECENT_BYTES ? recent_place(d, p + quote, 0) : NULL;
+    size_t length = recent ? begins_with(d, *recent, p + quote, end) : 0;
+    span word;
+    text q;
+    if (LIKELY(length && (quote ? p[1 + length] == '"' : *p == '[' || *p == '{' || *p == '"'))) {
+        *code = *recent;
+        return p + length + 2 * quote;
+    }
+    if (!(q = quote ? skip_string(p, end) : skip_value(p, end))) {
+        return NULL;
+    }
+    word.at = p + quote;
+    word.length = (size_t)(q - p) - 2 * quote;
+    *code = code_of(d, word);
+    s->failed |= !*code;
+    if (recent) {
+        *recent = *code;
+    }
+    return q;
+}
+
 /* The value of a slot; NULL where it is of another type. */
 static text read_slot(scanner *s, slot *of, value *into, text p, text end)
 {
@@ -431,19 +457,9 @@ static text read_slot(scanner *s, slot *of, value *into, text p, text end)
         }
         return p;
     case TEXT:
-        if (*p != '"' || !(p = read_label(p, end, &word))) {
-            return NULL;
-        }
-        into->code = written_code(s, word);
-        return p;
+        return *p == '"' ? read_text(s, &s->dictionaries[WRITTEN], &into->code, p, end, 1) : NULL;
     case JSON:
-        word.at = p;
-        if ((p = skip_value(p, end))) {
-            word.length = (size_t)(p - word.at);
-            into->code = code_of(&s->dictionaries[VALUES], word);
-            s->failed |= !into->code;
-        }
-        return p;
+        return read_text(s, &s->dictionaries[VALUES], &into->code, p, end, 0);
     default:
         return read_parts(p, end, into->parts);
     }
@@ -600,12 +616,23 @@ static row_head head_of(scanner *s, const event *e, const category *c)
     row_head head;
     head.kind = (uint8_t)c->kind;
     head.category = c->code;
-    head.name = written_code(s, e->name);
+    head.name = e->name_code ? e->name_code : written_code(s, e->name);
+    if (e->recent_name) {
+        *e->recent_name = head.name;
+    }
     head.pid = event_label_code(s, &e->pid);
     head.tid = event_label_code(s, &e->tid);
     head.time = e->time;
     head.duration = e->duration;
     return head;
+}
+
+/* Rows of some tables have no name, or another. */
+static void forget_name(event *e)
+{
+    e->name.at = NULL;
+    e->name_code = 0;
+    e->recent_name = NULL;
 }
 
 /* Fill the slots from the args, if that was not done on the way. */
@@ -689,7 +716,7 @@ static int take_flow(scanner *s, category *c, table *t, event *e)
     if (e->odd & (ODD_PID | ODD_TID | ODD_TS | ODD_ID) || !seen_all(e, 1 << TS) || !has_room(s, t, 1)) {
         return 0;
     }
-    e->name.at = NULL;
+    forget_name(e);
     head = head_of(s, e, c);
     head.kind = s->phase_kind[e->phase];
     s->present = (uint64_t)e->has_id << slot;
@@ -728,7 +755,7 @@ static int take_instant(scanner *s, category *c, table *t, event *e)
         !has_room(s, t, (size_t)s->roles[SERIES_COUNT])) {
         return 0;
     }
-    e->name.at = NULL;
+    forget_name(e);
     head = head_of(s, e, c);
     if (!(head.name = device_code(s))) {
         s->failed = 1;
@@ -758,14 +785,42 @@ static text read_phase(const scanner *s, event *e, text p, text end)
     return p + 3;
 }
 
-static text read_category(const scanner *s, event *e, text p, text end)
+static text read_category(scanner *s, event *e, text p, text end)
 {
+    dictionary *d = &s->category_names;
+    uint32_t *recent = end - p > RECENT_BYTES ? recent_place(d, p + 1, 1) : NULL;
+    size_t length = recent ? begins_with(d, *recent, p + 1, end) : 0;
     span name;
-    if (*p != '"' || !(p = read_label(p, end, &name))) {
+    if (*p != '"') {
         return NULL;
     }
-    e->category = (int)known_code(&s->category_names, name, hash_of(name.at, name.length));
+    if (LIKELY(length && p[1 + length] == '"')) {
+        e->category = (int)*recent;
+        return p + length + 2;
+    }
+    if (!(p = read_label(p, end, &name))) {
+        return NULL;
+    }
+    e->category = (int)known_code(d, name, hash_of(name.at, name.length));
+    if (recent) {
+        *recent = (uint32_t)e->category;
+    }
     return e->category ? p : NULL;
+}
+
+static text read_name(scanner *s, event *e, text p, text end)
+{
+    dictionary *d = &s->dictionaries[WRITTEN];
+    uint32_t *recent = *p == '"' && end - p > RECENT_BYTES ? recent_place(d, p + 1, 0) : NULL;
+    size_t length = recent ? begins_with(d, *recent, p + 1, end) : 0;
+    if (LIKELY(length && p[1 + length] == '"')) {
+        e->name.at = p + 1;
+        e->name.length = length;
+        e->name_code = *recent;
+        return p + length + 2;
+    }
+    e->recent_name = recent;
+    return read_label(p, end, &e->name);
 }
 
 /* The table whose slots the args fill, if that is known by now. */
@@ -819,7 +874,7 @@ static text read_field(scanner *s, event *e, int key, text p, text end)
     case CAT:
         return read_category(s, e, p, end);
     case NAME_KEY:
-        return or_odd(read_label(p, end, &e->name), p, end, e, ODD_NAME);
+        return or_odd(read_name(s, e, p, end), p, end, e, ODD_NAME);
     case PID_KEY:
         last = e->category ? &s->categories[e->category].pid : &s->pids[e->phase];
         return or_odd(read_event_label(&e->pid, last, p, end), p, end, e, ODD_PID);

@@ -27,6 +27,8 @@ static int grown(void **memory, size_t *room, size_t need, size_t size)
     return 1;
 }
 
+enum { RECENT_TEXTS = 1024, RECENT_BYTES = 32 };
+
 typedef struct {
     uint64_t hash;
     uint32_t code; /* 0: free */
@@ -40,6 +42,7 @@ typedef struct {
     size_t bytes_room;
     uint64_t *ends; /* text number i is bytes[ends[i - 1] .. ends[i]) */
     size_t ends_room;
+    uint32_t recent[RECENT_TEXTS]; /* codes met last, by how their text begins */
 } dictionary;
 
 static uint64_t word_at(text p)
@@ -161,6 +164,31 @@ static uint32_t code_of(dictionary *d, span word)
     uint64_t hash = hash_of(word.at, word.length);
     uint32_t code = known_code(d, word, hash);
     return LIKELY(code) ? code : dictionary_add(d, word, hash);
+}
+
+/* Where a text that begins at `p` is kept among the recent ones: by its first 32 bytes, or by its first 8 if it is
+   `brief`. What follows a short text counts too, which is mostly the same for equal texts. */
+static inline uint32_t *recent_place(dictionary *d, text p, int brief)
+{
+    uint64_t sum = word_at(p) * 0x9E3779B97F4A7C15u;
+    if (!brief) {
+        sum ^= word_at(p + 8) * 0xC2B2AE3D27D4EB4Fu;
+        sum = (sum ^ sum >> 32) + word_at(p + 16) * 0x165667B19E3779F9u + word_at(p + 24) * 0xD6E8FEB86659FD93u;
+    }
+    return &d->recent[(sum ^ sum >> 21) >> 40 & (RECENT_TEXTS - 1)];
+}
+
+/* The length of the text of a code, if the text at `p` begins with it and goes on behind it; else 0. */
+static inline size_t begins_with(const dictionary *d, uint32_t code, text p, text end)
+{
+    uint64_t begin;
+    size_t length;
+    if (!code) {
+        return 0;
+    }
+    begin = d->ends[code - 1];
+    length = (size_t)(d->ends[code] - begin);
+    return (size_t)(end - p) > length && !memcmp(d->bytes + begin, p, length) ? length : 0;
 }
 
 #endif
