@@ -3,7 +3,7 @@
 Usage::
 
     python3 sample_traces/check.py [FOLDER]               # this folder by default
-    python3 sample_traces/check.py --markdown [FOLDER]    # the table of README.md
+    python3 sample_traces/check.py --markdown [FOLDER]    # the tables of README.md
 
 Standard library only, and independent of `traceanalyzer` on purpose: these figures are a second opinion.
 """
@@ -225,6 +225,21 @@ def print_markdown(folder: Path) -> None:
         print(f"| {' | '.join(cells)} |")
 
 
+def print_host_markdown(folder: Path) -> None:
+    """One row a mask run: medians of rank 0, without and with the profiler."""
+    print("| run | step | `build_tree_mask` | `build_draft_tree` | GPU busy a step |")
+    print("| --- | --- | --- | --- | --- |")
+    for path in sorted(folder.glob("mask-*/truth.json")):
+        truth = json.loads(path.read_text(encoding="utf-8"))
+        entry = truth["ranks"][0]
+        cells = [f"`{truth['run']}`"]
+        for key in ("cuda_event_step_ns", "host_mask_ns", "host_tree_ns"):
+            values = [_median_us(entry[run][key][1:]) / 1e3 for run in ("unprofiled", "profiled")]
+            cells.append(_both(f"{value:.3f}" for value in values) + " ms")
+        busy = measure(path.parent, entry, truth).busy_us / truth["steps"]
+        print(f"| {' | '.join(cells)} | {busy / 1e3:.3f} ms |")
+
+
 def _share(report: RankReport, name: str) -> float:
     return sum(row.share_of_kernel_time for row in report.kernels if row.name == name)
 
@@ -243,6 +258,8 @@ def main(arguments: list[str]) -> int:
     folder = folders[0] if folders else Path(__file__).parent
     if markdown:
         print_markdown(folder)
+        print()
+        print_host_markdown(folder)
         return 0
     return 0 if print_report(folder) else 1
 

@@ -23,6 +23,7 @@
 
 enum {
     GUESS_BYTES = 48, /* text from one value to the next that is compared at once */
+    LABEL_BYTES = 16, /* the same of a label */
     MOST_TABLES = 16,
     MOST_COLUMNS = 48,
     MOST_SLOTS = 64,
@@ -58,11 +59,11 @@ enum role {
 static const size_t FIXED_SIZES[FIXED_COLUMNS] = {1, 4, 4, 4, 4, 8, 8};
 static const size_t COLUMN_SIZES[] = {4, 8, 4, 8};
 
-/* The label met last, since the next one mostly equals it. */
+/* The label met last at some place, as written, quotes included: the next one mostly equals it. */
 typedef struct {
-    unsigned char bytes[24];
-    size_t length;
-    uint32_t code; /* 0: none yet */
+    unsigned char bytes[LABEL_BYTES];
+    uint32_t length; /* 0: none yet */
+    uint32_t code;
 } label_cache;
 
 /* A value of `args` that columns are filled from. */
@@ -88,7 +89,7 @@ typedef struct {
     int wanted;
     int collective_kind; /* kind of its rows in the table of collectives, -1: never there */
     uint64_t slots;      /* bit i: slot i fills a column of this table or of collectives */
-    size_t rows, room;
+    size_t room;
     void *fixed[FIXED_COLUMNS];
     column columns[MOST_COLUMNS];
     int column_count;
@@ -98,6 +99,7 @@ typedef struct {
 typedef struct {
     unsigned char bytes[GUESS_BYTES];
     uint8_t length, key;
+    uint8_t unused[14];
 } guess;
 
 /* Keys of an event. OPENING and CLOSING stand for the braces. */
@@ -109,6 +111,7 @@ typedef struct {
     int table, kind;
     uint32_t code;
     uint64_t counts[MOST_PHASES];
+    label_cache pid, tid;
     guess *guesses; /* [ARG_KEYS] */
 } category;
 
@@ -122,6 +125,7 @@ typedef struct {
     int failed; /* no memory was left */
     dictionary dictionaries[DICTIONARIES];
     table tables[MOST_TABLES];
+    uint64_t rows[MOST_TABLES];
     int table_count;
     int roles[ROLES];
     slot slots[MOST_SLOTS];
@@ -138,7 +142,7 @@ typedef struct {
     guess guesses[MOST_PHASES + 1][EVENT_KEYS];
     unsigned char *args_text;
     size_t args_length, args_room;
-    label_cache pid, tid;
+    label_cache pids[MOST_PHASES + 1], tids[MOST_PHASES + 1]; /* by phase, for events whose category comes later */
     value values[MOST_SLOTS];
     uint8_t ranks[MOST_SLOTS];
     uint64_t present;
@@ -199,11 +203,18 @@ static int arg_key_of(scanner *s, span key)
 /* What was found to be odd; it matters only where the event's table wants it. */
 enum { ODD_NAME = 1, ODD_PID = 2, ODD_TID = 4, ODD_TS = 8, ODD_DUR = 16, ODD_ID = 32, ODD_ARGS = 64 };
 
+/* A label of an event; no cache: it is null or missing. */
+typedef struct {
+    span written;
+    label_cache *cache;
+} label;
+
 typedef struct {
     int phase;
     int category; /* 0: none given */
     unsigned seen, odd;
-    span name, pid, tid; /* `at` is NULL: null or missing */
+    span name; /* `at` is NULL: null or missing */
+    label pid, tid;
     int64_t time, duration, id;
     int has_id;
     text args;     /* NULL: missing */
@@ -211,23 +222,49 @@ typedef struct {
     int args_read; /* whether the slots hold its args */
 } event;
 
+#if defined(__SSE2__)
+/* Bit i is set where byte i of 16 differs. */
+static inline unsigned differing16(const unsigned char *a, text b)
+{
+    __m128i same = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)a), _mm_loadu_si128((const __m128i *)b));
+    return (unsigned)_mm_movemask_epi8(same) ^ 0xFFFFu;
+}
+#endif
+
 /* Whether the text up to the next value is the guessed one. */
-static int guessed(const guess *g, text p, text end)
+static inline int guessed(const guess *g, text p, text end)
 {
     if (!g->length || end - p <= GUESS_BYTES) {
         return 0;
     }
 #if defined(__SSE2__)
-    uint64_t same = 0;
-    for (int i = 0; i < GUESS_BYTES; i += 16) {
-        __m128i ours = _mm_loadu_si128((const __m128i *)(g->bytes + i));
-        __m128i theirs = _mm_loadu_si128((const __m128i *)(p + i));
-        same |= (uint64_t)(unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(ours, theirs)) << i;
+    uint64_t differing = (uint64_t)(differing16(g->bytes, p) | differing16(g->bytes + 16, p + 16) << 16);
+    if (g->length > 32) {
+        differing |= (uint64_t)differing16(g->bytes + 32, p + 32) << 32;
     }
-    return !(~same << (64 - g->length));
+    return !(differing << (64 - g->length));
 #else
     return !memcmp(g->bytes, p, g->length);
 #endif
+}
+
+/* Whether the label at `p` is the one met last. */
+static inline int repeated(const label_cache *last, text p, text end)
+{
+    if (!last->length || end - p <= LABEL_BYTES) {
+        return 0;
+    }
+#if defined(__SSE2__)
+    if (differing16(last->bytes, p) << (32 - last->length)) {
+        return 0;
+    }
+#else
+    if (memcmp(last->bytes, p, last->length) != 0) {
+        return 0;
+    }
+#endif
+    p += last->length;
+    return *p == ',' || *p == '}' || *p == ' ' || *p == '\n';
 }
 
 static void remember(guess *g, text from, text to, int key)
@@ -311,19 +348,47 @@ static uint32_t written_code(scanner *s, span word)
     return code;
 }
 
-static uint32_t cached_code(scanner *s, label_cache *last, span label)
+/* The code of a label, which becomes the one met last. `written` has its quotes. */
+static uint32_t label_code(scanner *s, label_cache *last, span written)
 {
-    uint32_t code;
-    if (label.at && last->code && label.length == last->length && !memcmp(last->bytes, label.at, label.length)) {
-        return last->code;
+    size_t quote = *written.at == '"';
+    span word;
+    word.at = written.at + quote;
+    word.length = written.length - 2 * quote;
+    last->code = written_code(s, word);
+    last->length = 0;
+    if (last->code && written.length <= LABEL_BYTES) {
+        memcpy(last->bytes, written.at, written.length);
+        last->length = (uint32_t)written.length;
     }
-    code = written_code(s, label);
-    if (code && label.length <= sizeof last->bytes) {
-        memcpy(last->bytes, label.at, label.length);
-        last->length = label.length;
-        last->code = code;
+    return last->code;
+}
+
+/* A label of an event: read on now, looked up when it is wanted. */
+static text read_event_label(label *into, label_cache *last, text p, text end)
+{
+    span word;
+    text q;
+    into->written.at = p;
+    into->cache = last;
+    if (LIKELY(repeated(last, p, end))) {
+        into->written.length = last->length;
+        return p + last->length;
     }
-    return code;
+    last->length = 0;
+    if ((q = read_label(p, end, &word))) {
+        into->written.length = (size_t)(q - p);
+        into->cache = word.at ? last : NULL;
+    }
+    return q;
+}
+
+static uint32_t event_label_code(scanner *s, const label *of)
+{
+    if (!of->cache) {
+        return 0;
+    }
+    return of->cache->length ? of->cache->code : label_code(s, of->cache, of->written);
 }
 
 static text read_parts(text p, text end, int32_t parts[3])
@@ -347,7 +412,7 @@ static text read_parts(text p, text end, int32_t parts[3])
 /* The value of a slot; NULL where it is of another type. */
 static text read_slot(scanner *s, slot *of, value *into, text p, text end)
 {
-    span word;
+    span word, label;
     switch (of->kind) {
     case INTEGER:
         p = read_integer(p, end, &into->integer);
@@ -355,8 +420,14 @@ static text read_slot(scanner *s, slot *of, value *into, text p, text end)
     case NUMBER:
         return read_double(p, end, &into->number);
     case LABEL:
-        if ((p = read_label(p, end, &word))) {
-            into->code = cached_code(s, &of->last, word);
+        if (LIKELY(repeated(&of->last, p, end))) {
+            into->code = of->last.code;
+            return p + of->last.length;
+        }
+        word.at = p;
+        if ((p = read_label(p, end, &label))) {
+            word.length = (size_t)(p - word.at);
+            into->code = label_code(s, &of->last, word);
         }
         return p;
     case TEXT:
@@ -444,9 +515,14 @@ static text read_args(scanner *s, category *c, uint64_t slots, text p, text end,
 
 /* ---- rows ----------------------------------------------------------------------------------------------------- */
 
+static size_t rows_of(const scanner *s, const table *t)
+{
+    return (size_t)s->rows[t - s->tables];
+}
+
 static int has_room(scanner *s, table *t, size_t rows)
 {
-    size_t need = t->rows + rows;
+    size_t need = rows_of(s, t) + rows;
     if (LIKELY(need <= t->room)) {
         return 1;
     }
@@ -498,9 +574,9 @@ typedef struct {
 } row_head;
 
 /* A row of a table that has room for it. */
-static void put_row(const scanner *s, table *t, const row_head *head)
+static void put_row(scanner *s, table *t, const row_head *head)
 {
-    size_t row = t->rows++;
+    size_t row = rows_of(s, t);
     ((uint8_t *)t->fixed[KIND])[row] = head->kind;
     ((uint32_t *)t->fixed[CATEGORY])[row] = head->category;
     ((uint32_t *)t->fixed[NAME])[row] = head->name;
@@ -511,6 +587,7 @@ static void put_row(const scanner *s, table *t, const row_head *head)
     for (int i = 0; i < t->column_count; i++) {
         put_column(s, &t->columns[i], row);
     }
+    s->rows[t - s->tables] = row + 1;
 }
 
 static int seen_all(const event *e, unsigned keys)
@@ -524,8 +601,8 @@ static row_head head_of(scanner *s, const event *e, const category *c)
     head.kind = (uint8_t)c->kind;
     head.category = c->code;
     head.name = written_code(s, e->name);
-    head.pid = cached_code(s, &s->pid, e->pid);
-    head.tid = cached_code(s, &s->tid, e->tid);
+    head.pid = event_label_code(s, &e->pid);
+    head.tid = event_label_code(s, &e->tid);
     head.time = e->time;
     head.duration = e->duration;
     return head;
@@ -735,6 +812,7 @@ static text or_odd(text q, text p, text end, event *e, unsigned odd)
 
 static text read_field(scanner *s, event *e, int key, text p, text end)
 {
+    label_cache *last;
     switch (key) {
     case PH:
         return read_phase(s, e, p, end);
@@ -743,9 +821,11 @@ static text read_field(scanner *s, event *e, int key, text p, text end)
     case NAME_KEY:
         return or_odd(read_label(p, end, &e->name), p, end, e, ODD_NAME);
     case PID_KEY:
-        return or_odd(read_label(p, end, &e->pid), p, end, e, ODD_PID);
+        last = e->category ? &s->categories[e->category].pid : &s->pids[e->phase];
+        return or_odd(read_event_label(&e->pid, last, p, end), p, end, e, ODD_PID);
     case TID_KEY:
-        return or_odd(read_label(p, end, &e->tid), p, end, e, ODD_TID);
+        last = e->category ? &s->categories[e->category].tid : &s->tids[e->phase];
+        return or_odd(read_event_label(&e->tid, last, p, end), p, end, e, ODD_TID);
     case TS:
         return or_odd(read_time(p, end, &e->time), p, end, e, ODD_TS);
     case DUR:
@@ -1015,14 +1095,15 @@ EXPORT int64_t scan_take(scanner *s, const char *start, size_t length)
     return p == (text)start ? 0 : skip_separators(p, end) - (text)start;
 }
 
-EXPORT uint64_t scan_rows(const scanner *s, int table)
+/* The rows of each table; they may change with every call of `scan_take`. */
+EXPORT const uint64_t *scan_rows(const scanner *s)
 {
-    return s->tables[table].rows;
+    return s->rows;
 }
 
 EXPORT void scan_clear(scanner *s, int table)
 {
-    s->tables[table].rows = 0;
+    s->rows[table] = 0;
     if (table == s->roles[SLICE_TABLE]) {
         s->args_length = 0;
     }
@@ -1035,21 +1116,22 @@ EXPORT uint64_t scan_copy(const scanner *s, int number, int which, void *into, c
     const table *t = &s->tables[number];
     const void *from = which < FIXED_COLUMNS ? t->fixed[which] : t->columns[which - FIXED_COLUMNS].data;
     size_t size = which < FIXED_COLUMNS ? FIXED_SIZES[which] : COLUMN_SIZES[t->columns[which - FIXED_COLUMNS].type];
+    size_t rows = rows_of(s, t);
     uint64_t missing = 0;
     if (codes) {
-        for (size_t i = 0; i < t->rows; i++) {
+        for (size_t i = 0; i < rows; i++) {
             uint32_t code = codes[((const uint32_t *)from)[i]];
             ((uint32_t *)into)[i] = code;
             missing += code == 0;
         }
         return missing;
     }
-    if (t->rows) {
-        memcpy(into, from, t->rows * size);
+    if (rows) {
+        memcpy(into, from, rows * size);
     }
     if (which >= FIXED_COLUMNS) {
         int type = t->columns[which - FIXED_COLUMNS].type;
-        for (size_t i = 0; i < t->rows; i++) {
+        for (size_t i = 0; i < rows; i++) {
             missing += type == WIDE     ? ((const int64_t *)from)[i] == INT64_MIN
                        : type == NARROW ? ((const int32_t *)from)[i] == INT32_MIN
                                         : ((const double *)from)[i] != ((const double *)from)[i];

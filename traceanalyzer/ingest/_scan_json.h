@@ -188,13 +188,49 @@ static text skip_string(text p, text end)
     return closing ? closing + 1 : NULL;
 }
 
-static int is_digit(text p, text end)
+static inline int is_digit(text p, text end)
 {
     return p < end && (unsigned)*p - '0' < 10;
 }
 
+#if defined(DIGITS_BY_WORD)
+/* Eight bytes of which digits are turned into their values, the first in the lowest byte. */
+static inline uint64_t digit_word(text p)
+{
+    uint64_t word;
+    memcpy(&word, p, 8);
+    return word ^ 0x3030303030303030u;
+}
+
+/* How many of the bytes, from the first on, are digits. */
+static inline int leading_digits(uint64_t word)
+{
+    uint64_t others = ((word + 0x7676767676767676u) | word) & 0x8080808080808080u;
+    return others ? __builtin_ctzll(others) >> 3 : 8;
+}
+
+/* The value of eight digits. */
+static inline uint64_t eight_digits(uint64_t word)
+{
+    word = word * 10 + (word >> 8);
+    return ((word & 0x000000FF000000FFu) * 0x000F424000000064u +
+            ((word >> 16) & 0x000000FF000000FFu) * 0x0000271000000001u) >> 32;
+}
+
+/* The value of the first one to eight digits. */
+static inline uint64_t some_digits(uint64_t word, int count)
+{
+    return eight_digits(word << (64 - 8 * count));
+}
+#endif
+
 static text skip_digits(text p, text end)
 {
+#if defined(DIGITS_BY_WORD)
+    for (int count = 8; count == 8 && end - p >= 8; p += count) {
+        count = leading_digits(digit_word(p));
+    }
+#endif
     while (is_digit(p, end)) {
         p++;
     }
@@ -205,6 +241,13 @@ static text skip_digits(text p, text end)
 static text skip_number(text p, text end)
 {
     text first = p, exponent;
+    if (LIKELY(is_digit(p, end) && *p != '0')) {
+        p = skip_digits(p, end);
+        if (LIKELY(p < end && *p != '.' && (*p | 32) != 'e' && p - first <= LONGEST_NUMBER)) {
+            return p;
+        }
+        p = first;
+    }
     p += p < end && *p == '-';
     if (!is_digit(p, end)) {
         return NULL;
@@ -308,42 +351,28 @@ static const uint64_t POWERS[20] = {
     1000000000000000000u, 10000000000000000000u,
 };
 
-#if defined(DIGITS_BY_WORD)
-/* The value of eight digits, the first one in the lowest byte. */
-static uint64_t eight_digits(uint64_t digits)
-{
-    digits = digits * 10 + (digits >> 8);
-    return ((digits & 0x000000FF000000FFu) * 0x000F424000000064u +
-            ((digits >> 16) & 0x000000FF000000FFu) * 0x0000271000000001u) >> 32;
-}
-#endif
-
 /* Digits from `p` on, onto `*value`; `*count` is how many. More than `most` are not taken. */
-static text read_digits(text p, text end, int most, uint64_t *value, int *count)
+static inline text read_digits(text p, text end, int most, uint64_t *value, int *count)
 {
     uint64_t sum = *value;
     text first = p;
 #if defined(DIGITS_BY_WORD)
     while (end - p >= 8) {
-        uint64_t word, others;
-        memcpy(&word, p, 8);
-        word ^= 0x3030303030303030u;
-        others = ((word + 0x7676767676767676u) | word) & 0x8080808080808080u;
-        if (others) {
-            int digits = __builtin_ctzll(others) >> 3;
-            if (digits) {
-                sum = sum * POWERS[digits] + eight_digits(word << (64 - 8 * digits));
+        uint64_t word = digit_word(p);
+        int digits = leading_digits(word);
+        if (digits == 8) {
+            sum = sum * 100000000u + eight_digits(word);
+            p += 8;
+            if (p - first <= most) {
+                continue;
             }
+        } else if (digits) {
+            sum = sum * POWERS[digits] + some_digits(word, digits);
             p += digits;
-            *count = (int)(p - first);
-            *value = sum;
-            return *count <= most ? p : NULL;
         }
-        sum = sum * 100000000u + eight_digits(word);
-        p += 8;
-        if (p - first > most) {
-            return NULL;
-        }
+        *count = (int)(p - first);
+        *value = sum;
+        return *count <= most ? p : NULL;
     }
 #endif
     for (; is_digit(p, end); p++) {
@@ -369,15 +398,25 @@ static text read_whole(text p, text end, int most, uint64_t *value, int *negativ
     return p && count && (count == 1 || *first != '0') ? p : NULL;
 }
 
-static int goes_on_as_number(text p, text end)
+static inline int goes_on_as_number(text p, text end)
 {
     return p < end && (*p == '.' || (*p | 32) == 'e');
 }
 
-static text read_integer(text p, text end, int64_t *value)
+static inline text read_integer(text p, text end, int64_t *value)
 {
     uint64_t size;
     int negative;
+#if defined(DIGITS_BY_WORD)
+    if (LIKELY(end - p > 8)) {
+        uint64_t word = digit_word(p);
+        int digits = leading_digits(word);
+        if (LIKELY(digits && digits < 8)) {
+            *value = (int64_t)some_digits(word, digits);
+            return (digits == 1 || *p != '0') && !goes_on_as_number(p + digits, end) ? p + digits : NULL;
+        }
+    }
+#endif
     p = read_whole(p, end, LONGEST_INTEGER, &size, &negative);
     if (!p || goes_on_as_number(p, end)) {
         return NULL;

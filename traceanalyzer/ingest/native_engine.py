@@ -37,7 +37,7 @@ from traceanalyzer.ingest.values import canonical_json, decoder
 from traceanalyzer.schema import Column
 
 #: Rows of a table that the scanner gathers before they become a frame.
-BATCH_ROWS = 100_000
+BATCH_ROWS = 50_000
 #: Must equal the number in `_scan.c`.
 _INTERFACE = 1
 #: Asking the scanner costs about as much as decoding an entry of this size.
@@ -75,7 +75,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "scan_add_category": (_INT, [_POINTER, ctypes.c_char_p, _SIZE, _INT, _INT]),
     "scan_counts": (ctypes.POINTER(ctypes.c_uint64), [_POINTER, _INT]),
     "scan_take": (ctypes.c_int64, [_POINTER, _POINTER, _SIZE]),
-    "scan_rows": (ctypes.c_uint64, [_POINTER, _INT]),
+    "scan_rows": (ctypes.POINTER(ctypes.c_uint64), [_POINTER]),
     "scan_clear": (None, [_POINTER, _INT]),
     "scan_copy": (ctypes.c_uint64, [_POINTER, _INT, _INT, _POINTER, _POINTER]),
     "scan_texts": (ctypes.c_uint32, [_POINTER, _INT, ctypes.POINTER(_POINTER), ctypes.POINTER(_POINTER)]),
@@ -141,9 +141,9 @@ class _NativeEntries(Entries):
     def take(self, buffer: bytearray, start: int) -> int:
         """Take entries up to the first that is not ordinary or not whole."""
         end = self._scanner.take(buffer, start)
-        for name in _TABLES:
-            if self._scanner.rows(name) >= BATCH_ROWS and name in self._tables:
-                self._hand_over(self._tables[name])
+        for name, columns in self._tables.items():
+            if self._scanner.rows(name) >= BATCH_ROWS:
+                self._hand_over(columns)
         return end
 
     def entry(self, value: Any, *, count: bool = True) -> None:
@@ -206,6 +206,7 @@ class _Scanner:
         assert _LIBRARY is not None
         self._library = _LIBRARY
         self._handle: int = self._library.scan_new() or _out_of_memory()
+        self._rows = self._library.scan_rows(self._handle)
         self._slots: dict[tuple[str, tuple[str, ...]], int] = {}
         self._categories: dict[int, str | None] = {}
         self._columns: dict[str, list[tuple[str, int]]] = {name: [] for name in _TABLES}
@@ -328,7 +329,7 @@ class _Scanner:
     def rows(self, table: str) -> int:
         """Rows of a table that wait for being handed over."""
         number = self._numbers.get(table)
-        return 0 if number is None else int(self._library.scan_rows(self._handle, number))
+        return 0 if number is None else self._rows[number]
 
     def clear(self, table: str) -> None:
         """Forget the rows of a table."""

@@ -33,6 +33,8 @@ _KINDS = {
     "marks": ("kind", None),
 }
 _POINTS = ("flows", "counters")
+#: At so many places at most, rows are put into a frame by cutting it there; beyond, by gathering every row.
+_MOST_SLICES = 32
 _POINTS_IN_TIME = ("start_ns", "time_ns")
 #: Above so many rows (about 100 MB of tables) rows go to the store while the file is still read.
 SPILL_ROWS = 1_500_000
@@ -212,8 +214,15 @@ def public(name: str, frame: pl.LazyFrame, source: int, rank: int | None, base_n
 
 def _merged(frame: pl.DataFrame, late: pl.DataFrame, places: np.ndarray) -> pl.DataFrame:
     """Rows of `late` put into `frame`, each before the row of the number that `places` gives."""
-    order = np.insert(np.arange(frame.height), places, np.arange(frame.height, frame.height + late.height))
-    return pl.concat([frame, late])[order]
+    where, first = np.unique(places, return_index=True)
+    if len(where) > _MOST_SLICES:
+        order = np.insert(np.arange(frame.height), places, np.arange(frame.height, frame.height + late.height))
+        return pl.concat([frame, late])[order]
+    parts, done = [], 0
+    for place, start, end in zip(where.tolist(), first.tolist(), [*first[1:].tolist(), late.height], strict=True):
+        parts += [frame[done:place], late[start:end]]
+        done = place
+    return pl.concat([*parts, frame[done:]], rechunk=False)
 
 
 def _array(values: Any, dtype: Any) -> np.ndarray:

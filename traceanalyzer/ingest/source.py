@@ -1,7 +1,8 @@
 """From a path to the bytes of its JSON text: plain or gzip, whatever the name says.
 
-Memory stays bounded: a block is what 32 KB of compressed input inflate to, or 256 KB of plain text. Small input
-blocks keep the output in the processor's cache, which matters more than the library that inflates.
+Memory stays bounded: a block is what 4 KB of compressed input inflate to, or 64 KB of plain text. Blocks below 128 KB
+are taken from memory that is already there; larger ones would be mapped anew each time, which costs as much as
+inflating them.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _INFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error, _inflate.error)
 GZIP_MAGIC = b"\x1f\x8b"
 _MEMBER_HEAD = b"\x1f\x8b\x08"
 _TRIAL_BYTES = 1 << 12
-COMPRESSED_BLOCK = 32 << 10
-PLAIN_BLOCK = 256 << 10
+COMPRESSED_BLOCK = 4 << 10
+PLAIN_BLOCK = 64 << 10
 _MAGIC_BYTES = 16
 
 _OTHER_FORMATS = {
