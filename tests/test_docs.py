@@ -22,6 +22,7 @@ from traceanalyzer.reports import schema
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted((DOCS / "commands").glob("*.md"))
+README = ROOT / "README.md"
 _EXAMPLE = re.compile(r"(?<=```console\n)\$ traceanalyze (?P<args>.*)\n(?P<output>(?:.*\n)*?)(?=```)")
 
 
@@ -53,7 +54,7 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.stem)
 @pytest.mark.usefixtures("examples")
 def test_the_examples_of_a_page_print_what_it_says(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def run(example: re.Match[str]) -> str:
