@@ -54,9 +54,9 @@ def orjson_polars() -> Reader:
 
 def hta() -> Reader:
     """HolisticTraceAnalysis' parser (a pandas table)."""
-    from hta.common.trace_parser import parse_trace_file  # type: ignore[import-not-found]
+    from hta.common.trace import parse_trace_file  # type: ignore[import-not-found]
 
-    return lambda path: parse_trace_file(path)
+    return parse_trace_file  # type: ignore[no-any-return]
 
 
 def ours() -> Reader:
