@@ -8,19 +8,22 @@ PIP_FLAGS := $(if $(wildcard $(CONSTRAINTS)),-c $(CONSTRAINTS),)
 EXTRAS ?= dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench fuzz clean
 
 help: ## list what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py $(wildcard traceanalyzer/ingest/_scan*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[$(EXTRAS)]'
 	@touch $@
 
 demo: $(STAMP) ## print the top kernels of the bundled real traces
-	$(BIN)/traceanalyze top-kernels sample_traces/sparse-eager --limit 8
-	$(BIN)/traceanalyze top-kernels sample_traces/cast-eager --limit 8
+	$(BIN)/traceanalyze top-kernels sample_traces/sparse-eager/*.trace.json.gz --limit 8
+	@echo
+	$(BIN)/traceanalyze top-kernels sample_traces/cast-eager/*.trace.json.gz --limit 8
+	@echo
+	$(BIN)/traceanalyze info sample_traces/mask-64k-eager/*.trace.json.gz
 
 test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest -n auto
@@ -30,8 +33,11 @@ check: $(STAMP) ## lint, formatting and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+fuzz: ## fuzz the native scanner under sanitizers (needs clang)
+	fuzz/run.sh
+
 bench: $(STAMP) ## measure the reader against named peers
-	$(BIN)/python benchmarks/read_bench.py
+	$(BIN)/python benchmarks/read_bench.py $(BENCH)
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
