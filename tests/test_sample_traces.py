@@ -21,7 +21,7 @@ def load(name: str) -> ta.Trace:
 
 def idle_share(trace: ta.Trace) -> float:
     times = ta.device_time(trace.kernels)
-    return sum(times["idle_ns"].to_list()) / sum(times["span_ns"].to_list())
+    return float(sum(times["idle_ns"].to_list()) / sum(times["span_ns"].to_list()))
 
 
 @pytest.mark.parametrize("folder", sorted(path.name for path in SAMPLES.iterdir() if path.is_dir()))
