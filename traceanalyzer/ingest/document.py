@@ -39,8 +39,8 @@ class Decoder(Protocol):
     doubles while it keeps taking nothing, up to `most_patience`."""
     most_patience: int
 
-    def take(self, buffer: bytearray, start: int) -> int:
-        """Take whole entries from ``buffer[start:]``, where an entry begins, as many as can be taken at once.
+    def take(self, buffer: bytearray, start: int, end: int) -> int:
+        """Take whole entries from ``buffer[start:end]``, where an entry begins, as many as can be taken at once.
 
         Gives the index behind the last entry taken and the comma or space after it; `start` if none was taken. The
         byte before `start` may be overwritten, the others may not change.
@@ -50,6 +50,38 @@ class Decoder(Protocol):
     def entry(self, value: Any) -> None:
         """Take one decoded entry."""
         ...
+
+
+class _Buffer:
+    """Text of the event array that was not taken yet: ``bytes[start:end]``. One byte goes before it.
+
+    Its memory is used again for the text that follows: new memory costs as much as inflating what fills it.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self.bytes = bytearray(1)
+        self.start = self.end = 1
+        self.append(text)
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def append(self, block: bytes) -> None:
+        end = self.end + len(block)
+        if end > len(self.bytes):
+            self.bytes += bytes(end + PIECE_BYTES // 2 - len(self.bytes))
+        self.bytes[self.end : end] = block
+        self.end = end
+
+    def to_the_front(self) -> None:
+        length = len(self)
+        self.bytes[1 : 1 + length] = memoryview(self.bytes)[self.start : self.end]
+        self.start, self.end = 1, 1 + length
+
+    def text(self, position: int, most: int | None = None) -> str:
+        """The text from a position on, of at most so many bytes."""
+        end = self.end if most is None else min(position + most, self.end)
+        return self.bytes[position:end].decode("utf-8", "surrogateescape")
 
 
 class Document:
@@ -194,47 +226,45 @@ class Document:
     def _read_events(self, text: str) -> str:
         """Hand all entries to the decoder; gives the text behind the closing bracket."""
         self._found_events = True
-        buffer, final = self._fill(text.encode("utf-8", "surrogateescape"), PIECE_BYTES)
-        position, careful = 1, self._entries.patience
+        buffer = _Buffer(text.encode("utf-8", "surrogateescape"))
+        final = self._fill(buffer, PIECE_BYTES)
+        careful = self._entries.patience
         while True:
-            if not final and len(buffer) - position < PIECE_BYTES // 8:
-                buffer, final = self._fill(bytes(memoryview(buffer)[position:]), PIECE_BYTES)
-                position = 1
-            taken = self._entries.take(buffer, position)
-            if taken > position:
-                position, careful = taken, self._entries.patience
+            if not final and len(buffer) < PIECE_BYTES // 8:
+                final = self._fill(buffer, PIECE_BYTES)
+            taken = self._entries.take(buffer.bytes, buffer.start, buffer.end)
+            if taken > buffer.start:
+                buffer.start, careful = taken, self._entries.patience
                 continue
-            end, state = self._take_one_by_one(buffer, position, careful, final=final)
+            end, state = self._take_one_by_one(buffer, careful, final=final)
             if state == "ended":
-                return buffer[end:].decode("utf-8", "surrogateescape")
-            if end == position:  # an entry larger than the buffer wants more text
-                buffer, final = self._fill(bytes(memoryview(buffer)[position:]), 2 * len(buffer))
-                position = 1
+                return buffer.text(end)
+            if end == buffer.start:  # an entry larger than the buffer wants more text
+                final = self._fill(buffer, 2 * len(buffer))
             else:
-                position, careful = end, min(2 * careful, self._entries.most_patience)
+                buffer.start, careful = end, min(2 * careful, self._entries.most_patience)
 
-    def _fill(self, rest: bytes, size: int) -> tuple[bytearray, bool]:
-        """A buffer of "[" and at least `size` bytes, `rest` first; whether the text ends in it."""
-        buffer = bytearray(b"[")
-        buffer += rest
+    def _fill(self, buffer: _Buffer, size: int) -> bool:
+        """Read until the buffer holds at least `size` bytes; whether the text ends in it."""
+        buffer.to_the_front()
         while len(buffer) < size:
             block = next(self._blocks, None)
             if block is None:
-                return buffer, True
+                return True
             self._bytes_read += len(block)
-            buffer += block
-        return buffer, False
+            buffer.append(block)
+        return False
 
     def _take_one_by_one(
-        self, buffer: bytearray, position: int, most: int, *, final: bool
+        self, buffer: _Buffer, most: int, *, final: bool
     ) -> tuple[int, Literal["ended", "more"]]:
-        """Take about `most` bytes of entries from `position` on. Only a window of the buffer is decoded to text,
-        the smallest that shows a whole entry: most often one odd entry stands among many that `take` takes."""
-        window = most + _WINDOW_BYTES
+        """Take about `most` bytes of entries. Only a window of the buffer is decoded to text, the smallest that shows
+        a whole entry: most often one odd entry stands among many that `take` takes."""
+        position, window = buffer.start, most + _WINDOW_BYTES
         while True:
-            to_the_end = position + window >= len(buffer)
-            text = buffer[position : position + window].decode("utf-8", "surrogateescape")
-            self._at = self._bytes_read - len(buffer) + position
+            to_the_end = window >= len(buffer)
+            text = buffer.text(position, window)
+            self._at = self._bytes_read - len(buffer)
             end, state = self._take_entries(text, most, final=final and to_the_end)
             if end or state == "ended" or to_the_end:
                 return position + len(text[:end].encode("utf-8", "surrogateescape")), state

@@ -138,13 +138,13 @@ class _NativeEntries(Entries):
         #: For every row taken one by one: how many rows of its table the scanner had before it.
         self._places: dict[str, list[int]] = {name: [] for name in self._tables}
 
-    def take(self, buffer: bytearray, start: int) -> int:
+    def take(self, buffer: bytearray, start: int, end: int) -> int:
         """Take entries up to the first that is not ordinary or not whole."""
-        end = self._scanner.take(buffer, start)
+        taken = self._scanner.take(buffer, start, end)
         for name, columns in self._tables.items():
             if self._scanner.rows(name) >= BATCH_ROWS:
                 self._hand_over(columns)
-        return end
+        return taken
 
     def entry(self, value: Any, *, count: bool = True) -> None:
         """Take one decoded entry, whatever it is."""
@@ -320,10 +320,10 @@ class _Scanner:
 
     # -- text in, rows out --------------------------------------------------------------------------------------
 
-    def take(self, buffer: bytearray, start: int) -> int:
-        """The index behind what was taken of ``buffer[start:]``."""
+    def take(self, buffer: bytearray, start: int, end: int) -> int:
+        """The index behind what was taken of ``buffer[start:end]``."""
         first = ctypes.c_char.from_buffer(buffer)
-        taken: int = self._library.scan_take(self._handle, ctypes.addressof(first) + start, len(buffer) - start)
+        taken: int = self._library.scan_take(self._handle, ctypes.addressof(first) + start, end - start)
         return start + taken if taken >= 0 else _out_of_memory()
 
     def rows(self, table: str) -> int:

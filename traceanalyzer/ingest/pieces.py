@@ -30,17 +30,16 @@ class PieceCutter:
     def __init__(self) -> None:
         self._separator: bytes | None = None
 
-    def cut(self, buffer: bytearray, start: int, take: Callable[[memoryview], None]) -> int:
-        """Let `take` have the largest piece of ``buffer[start:]`` that parses, as a JSON list.
+    def cut(self, buffer: bytearray, start: int, end: int, take: Callable[[memoryview], None]) -> int:
+        """Let `take` have the largest piece of ``buffer[start:end]`` that parses, as a JSON list.
 
         `take` raises `BoundaryError` for a piece that does not parse and `MismatchError` for one it cannot take.
         Gives the index behind the piece and its comma, or `start`. Only ``buffer[start - 1]`` is changed for good.
         """
-        separator = self._separator or self._learn(buffer, start)
+        separator = self._separator or self._learn(buffer, start, end)
         if separator is None:
             return start
         buffer[start - 1] = ord("[")
-        end = len(buffer)
         for _ in range(_TRIES):
             end = buffer.rfind(separator, start, end)
             if end < 0:
@@ -58,9 +57,9 @@ class PieceCutter:
             return comma + 1
         return start
 
-    def _learn(self, buffer: bytearray, start: int) -> bytes | None:
+    def _learn(self, buffer: bytearray, start: int, end: int) -> bytes | None:
         """The most common text between two entries in what comes next."""
-        found = Counter(_BOUNDARY.findall(bytes(buffer[start : start + _LEARN_BYTES])))
+        found = Counter(_BOUNDARY.findall(bytes(buffer[start : min(start + _LEARN_BYTES, end)])))
         if found:
             self._separator = found.most_common(1)[0][0]
         return self._separator

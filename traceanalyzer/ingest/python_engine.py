@@ -115,12 +115,12 @@ class _PieceEntries(Entries):
         self._asked = 0
         self._cutter = PieceCutter()
 
-    def take(self, buffer: bytearray, start: int) -> int:
+    def take(self, buffer: bytearray, start: int, end: int) -> int:
         """Take a piece, unless pieces of this file have not fitted the structs for long."""
         self._asked += 1
         if self._misses >= _MOST_MISSES and self._asked % _MOST_MISSES:
             return start
-        return self._cutter.cut(buffer, start, self._take_piece)
+        return self._cutter.cut(buffer, start, end, self._take_piece)
 
     def _learn(self, category: str) -> None:
         self._structs.learn(category)

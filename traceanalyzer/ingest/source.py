@@ -1,8 +1,7 @@
 """From a path to the bytes of its JSON text: plain or gzip, whatever the name says.
 
-Memory stays bounded: a block is what 4 KB of compressed input inflate to, or 64 KB of plain text. Blocks below 128 KB
-are taken from memory that is already there; larger ones would be mapped anew each time, which costs as much as
-inflating them.
+Memory stays bounded, whatever the text inflates to. Blocks stay below 128 KB: they are taken from memory that is
+already there, while larger ones would be mapped anew each time, which costs as much as inflating them.
 """
 
 from __future__ import annotations
@@ -28,8 +27,9 @@ _INFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error, _inflate.error)
 GZIP_MAGIC = b"\x1f\x8b"
 _MEMBER_HEAD = b"\x1f\x8b\x08"
 _TRIAL_BYTES = 1 << 12
-COMPRESSED_BLOCK = 4 << 10
+COMPRESSED_BLOCK = 16 << 10
 PLAIN_BLOCK = 64 << 10
+INFLATED_BLOCK = 100_000
 _MAGIC_BYTES = 16
 
 _OTHER_FORMATS = {
@@ -108,7 +108,7 @@ class Source:
     def _inflated(self, handle: BinaryIO, data: bytes) -> Iterator[bytes]:
         """All gzip members one after the other; behind damage, the members that still inflate."""
         member = _Member(start=0)
-        while data:
+        while data or member.holds_more:
             try:
                 block = member.inflate(data)
             except _INFLATE_ERRORS as error:
@@ -118,7 +118,9 @@ class Source:
             if block:
                 yield block
             if not member.ended:
-                data = self._read(handle, COMPRESSED_BLOCK)
+                data = member.left
+                if not data and not member.holds_more:
+                    data = self._read(handle, COMPRESSED_BLOCK)
                 continue
             data = self._next_member(handle, member.rest)
             if data:
@@ -172,13 +174,21 @@ class _Member:
         self._object = _inflate.decompressobj(31)
         self._delivered = 0
         self.delivered_or_fed = False
+        self.holds_more = False
+        """Whether there may be content that wants no more input."""
 
     def inflate(self, data: bytes) -> bytes:
         """The next part of its content."""
         self.delivered_or_fed = True
-        block: bytes = self._object.decompress(data)
+        block: bytes = self._object.decompress(data, INFLATED_BLOCK)
         self._delivered += len(block)
+        self.holds_more = len(block) == INFLATED_BLOCK and not self.ended
         return block
+
+    @property
+    def left(self) -> bytes:
+        """What of the input was not used yet, since the content was enough for a block."""
+        return bytes(self._object.unconsumed_tail)
 
     @property
     def ended(self) -> bool:
