@@ -250,6 +250,16 @@ static inline int guessed(const guess *g, text p, text end)
 #endif
 }
 
+/* At the value behind a guessed text: there may be more space before it than there was the last time. */
+static inline text at_value(text p, text end)
+{
+    if (LIKELY(*p > ' ')) {
+        return p;
+    }
+    p = skip_space(p, end);
+    return p < end ? p : NULL;
+}
+
 /* Whether the label at `p` is the one met last. */
 static inline int repeated(const label_cache *last, text p, text end)
 {
@@ -513,6 +523,9 @@ static text read_args(scanner *s, category *c, uint64_t slots, text p, text end,
         }
         if (previous == ARG_CLOSING) {
             return p;
+        }
+        if (!(p = at_value(p, end))) {
+            return NULL;
         }
         if (previous < MOST_KEYS && slots >> s->by_id[previous]->slot & 1) {
             if (seen >> previous & 1) {
@@ -945,6 +958,9 @@ static text scan_entry(scanner *s, text p, text end)
         }
         if (key == CLOSING) {
             return e.phase && take_event(s, &e) ? p : NULL;
+        }
+        if (!(p = at_value(p, end))) {
+            return NULL;
         }
         if (key < OTHER) {
             if (e.seen >> key & 1) {
