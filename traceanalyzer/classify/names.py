@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from traceanalyzer.classify import cxx, mangled
 from traceanalyzer.classify.arguments import argument_texts, full_text, lambda_text, library_summary
@@ -75,11 +76,14 @@ _GENERIC = frozenset(
         "invoke",
     }
 )
+#: Names whose forms are kept: parsing a long template is the costly part, and every name is asked for several times.
+_REMEMBERED = 1 << 13
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def short_name(name: str) -> str:
     """The short form of one kernel's name; a name that is short and plain already comes back unchanged."""
-    path = unwrap(path_of(function_of(items_of(name))))
+    path = _unwrapped(name)
     text = _fit(path) if path else shorten_word(" ".join(name.split()))
     return elide(text, _LONGEST)
 
@@ -101,8 +105,14 @@ def function_path(name: str) -> str:
     `void cutlass::device_kernel<flash::FlashAttnFwdSm90<...> >(...)` gives `flash::FlashAttnFwdSm90`: what
     a kernel does stands there, while types among its arguments mislead.
     """
-    path = unwrap(path_of(function_of(items_of(name))))
+    path = _unwrapped(name)
     return "::".join(segment.name for segment in path if segment.name not in cxx.ANONYMOUS) or name
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _unwrapped(name: str) -> list[Segment]:
+    """The path of the function that does the work. Nobody changes it: both the short name and the class start here."""
+    return unwrap(path_of(function_of(items_of(name))))
 
 
 def readable(name: str) -> str:
