@@ -2,13 +2,15 @@
 
 Layout, below the user's cache folder::
 
-    v<schema>-<reader>/<key>/manifest.json        what the file is, what was found besides the tables, the parts
-    v<schema>-<reader>/<key>/<table>.<n>.parquet  a batch of rows, zstd
-    tmp-<host>-<pid>-<random>/                    an entry while it is written
+    v<schema>-<reader>/<key>-<tables>/manifest.json        what the file is, what was found besides rows, the parts
+    v<schema>-<reader>/<key>-<tables>/<table>.<n>.parquet  a batch of rows, zstd
+    tmp-<host>-<pid>-<random>/                             an entry while it is written
 
 An entry is written beside its place and renamed into it, so one that is there is whole; the sizes of its parts are
 checked all the same when it is opened. The key is made of what tells a file from another version of itself without
 reading it all: size, modification time in ns, and a hash of its first and last 64 KB. `verify` reads it all.
+A file may have an entry with the tables of a first question and later one with all; the first stays until it was not
+used for a while, because tables are read lazily and somebody may still hold them.
 Nothing here raises for a store that cannot be used (read-only, full, damaged): the caller reads the file instead.
 """
 
@@ -102,20 +104,20 @@ class EntryWriter:
         """What was written so far; of use until the entry is put in its place."""
         return _scan_parts(self.folder, self.parts)
 
-    def commit(self, manifest: Mapping[str, Any]) -> Entry | None:
-        """Put the entry in its place; None where that failed. One that another process put there first is used."""
+    def commit(self, tables: Iterable[str], manifest: Mapping[str, Any]) -> Entry | None:
+        """Put the entry in its place; None where that failed. `tables` are those that it can answer for."""
         if self.failed:
             return None
-        whole = {**manifest, "parts": self.parts}
+        whole = {**manifest, "tables": sorted(tables), "parts": self.parts}
         try:
             (self.folder / _MANIFEST).write_text(json.dumps(whole))
-            place = self.store.place(self.key)
+            place = self.store.place(self.key, whole["tables"])
             place.parent.mkdir(parents=True, exist_ok=True)
             _move(self.folder, place)
         except OSError as error:
             self.abandon(str(error))
             return None
-        return self.store.open(self.key)
+        return _open(place)
 
     def abandon(self, reason: str) -> None:
         """Give up: nothing of the entry stays."""
@@ -136,24 +138,24 @@ class Store:
         """The folder of entries that this version can use."""
         return self.root / f"v{SCHEMA_VERSION}-{READER_VERSION}"
 
-    def place(self, key: str) -> Path:
-        """Where an entry stands."""
-        return self.versioned / key
+    def place(self, key: str, tables: Iterable[str]) -> Path:
+        """Where an entry with these tables stands."""
+        names = hashlib.blake2b(",".join(sorted(tables)).encode(), digest_size=4).hexdigest()
+        return self.versioned / f"{key}-{names}"
 
-    def find(self, path: str) -> Entry | None:
-        """The entry of a file as it is now."""
+    def find(self, path: str, tables: Iterable[str] = ()) -> Entry | None:
+        """A whole entry of the file as it is now that can answer for these tables. Marks it as used."""
         key = key_of(path)
-        return None if key is None else self.open(key)
+        wanted = set(tables)
+        for folder in sorted(self.versioned.glob(f"{key}-*")) if key else ():
+            manifest = _read_manifest(folder)
+            if manifest is not None and wanted <= set(manifest["tables"]) and (entry := _open(folder)):
+                return entry
+        return None
 
-    def open(self, key: str) -> Entry | None:
-        """The entry of a key, if it is whole. Marks it as used."""
-        folder = self.place(key)
-        manifest = _read_manifest(folder)
-        if manifest is None or not _parts_are_there(folder, manifest):
-            return None
-        with contextlib.suppress(OSError):  # a read-only store is used all the same
-            os.utime(folder / _MANIFEST)
-        return Entry(folder, manifest)
+    def knows(self, path: str) -> bool:
+        """Whether there is any entry of the file as it is now."""
+        return self.find(path) is not None
 
     def writer(self, path: str) -> EntryWriter | None:
         """Begin an entry for a file; None where the store cannot be written."""
@@ -273,9 +275,19 @@ def _hash_of(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "hash": hash_file(path)}
 
 
+def _open(folder: Path) -> Entry | None:
+    """The entry in a folder, if it is whole. Marks it as used."""
+    manifest = _read_manifest(folder)
+    if manifest is None or not _parts_are_there(folder, manifest):
+        return None
+    with contextlib.suppress(OSError):  # a read-only store is used all the same
+        os.utime(folder / _MANIFEST)
+    return Entry(folder, manifest)
+
+
 def _move(folder: Path, place: Path) -> None:
-    """Put a written entry in its place. One that is there already goes: it has fewer tables, or is damaged, or is
-    the same, put there by a process that was faster."""
+    """Put a written entry in its place. One that is there already goes: it is damaged, or the same, put there by a
+    process that was faster."""
     try:
         os.rename(folder, place)
     except OSError:
@@ -317,7 +329,8 @@ def _read_manifest(folder: Path) -> dict[str, Any] | None:
         manifest = json.loads((folder / _MANIFEST).read_text())
     except (OSError, ValueError):
         return None
-    return manifest if isinstance(manifest, dict) and "parts" in manifest else None
+    known = isinstance(manifest, dict) and {"parts", "tables", "path"} <= manifest.keys()
+    return manifest if known else None
 
 
 def _parts_are_there(folder: Path, manifest: Mapping[str, Any]) -> bool:
@@ -335,7 +348,7 @@ def _fault(entry: Entry) -> str | None:
         except OSError as error:
             return f"{part['name']} cannot be read ({error.strerror})"
     source = Path(entry.source)
-    if not source.exists() or key_of(entry.source) != entry.folder.name:
+    if not source.exists() or key_of(entry.source) != entry.folder.name.partition("-")[0]:
         return None  # the file is gone or has changed: the entry is of no more use, but not wrong
     return (
         None if hash_file(source) == entry.manifest["content_hash"] else "the file changed without a trace in its date"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from traceanalyzer import schema
+from traceanalyzer.errors import UnreadableError
 
 
 class Trace:
@@ -46,7 +47,11 @@ class Trace:
         """A table by name. Raises `KeyError` for an unknown one."""
         frame = self._tables[name]
         if isinstance(frame, pl.LazyFrame):
-            frame = self._tables[name] = frame.collect()
+            try:
+                frame = self._tables[name] = frame.collect()
+            except OSError as error:
+                reason = "stored tables were removed while they were in use; read the files again"
+                raise UnreadableError(str(error.filename or name), reason) from error
         return frame
 
     @property

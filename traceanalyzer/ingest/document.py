@@ -255,9 +255,7 @@ class Document:
             buffer.append(block)
         return False
 
-    def _take_one_by_one(
-        self, buffer: _Buffer, most: int, *, final: bool
-    ) -> tuple[int, Literal["ended", "more"]]:
+    def _take_one_by_one(self, buffer: _Buffer, most: int, *, final: bool) -> tuple[int, Literal["ended", "more"]]:
         """Take about `most` bytes of entries. Only a window of the buffer is decoded to text, the smallest that shows
         a whole entry: most often one odd entry stands among many that `take` takes."""
         position, window = buffer.start, most + _WINDOW_BYTES

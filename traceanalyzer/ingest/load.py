@@ -115,19 +115,30 @@ class _StoreFailedError(Exception):
 
 
 def load(path: str, wanted: frozenset[str], *, store: Store | None, progress: Progress | None) -> LoadedFile:
-    """Read a file, from the store where it has the wanted tables. Raises `UnreadableError`."""
+    """Read a file, from the store where it has the wanted tables. Raises `UnreadableError`.
+
+    Which run and rank a file is rests on its device activity, or on all it holds where it has none: what is asked
+    for must not change the answer, so those tables are read as well, and left out of the result.
+    """
+    needed = wanted | {"kernels"}
+    file = _load(path, needed, store, progress)
+    if not file.about.device_events and needed < ALL_TABLES:
+        file = _load(path, ALL_TABLES, store, None)
+    return replace(file, tables={name: frame for name, frame in file.tables.items() if name in wanted})
+
+
+def _load(path: str, needed: frozenset[str], store: Store | None, progress: Progress | None) -> LoadedFile:
     if store is None or file_size(path) < SMALLEST_FILE:
-        return _parse(path, wanted, None, progress)
-    entry = store.find(path)
+        return _parse(path, needed, None, progress)
+    entry = store.find(path, needed)
     if entry is not None:
-        about = About.from_json(entry.manifest["about"], path)
-        if wanted <= about.tables:
-            return LoadedFile(path, entry.scan_all(), about)
-        wanted = ALL_TABLES  # a second kind of question is asked of this file: keep everything from now on
+        return LoadedFile(path, entry.scan_all(), About.from_json(entry.manifest["about"], path))
+    # a second kind of question about a file: keep everything from now on
+    kept = ALL_TABLES if store.knows(path) else needed
     try:
-        return _parse(path, wanted, store.writer(path), progress)
+        return _parse(path, kept, store.writer(path), progress)
     except _StoreFailedError as error:
-        return _noting(_parse(path, wanted, None, None), str(error))
+        return _noting(_parse(path, needed, None, None), str(error))
 
 
 def _noting(file: LoadedFile, reason: str) -> LoadedFile:
@@ -185,7 +196,7 @@ def _keep(path: str, content: ReadFile, about: About, writer: EntryWriter) -> En
     except OSError as error:
         writer.abandon(str(error))
         return None
-    return writer.commit(manifest)
+    return writer.commit(about.tables, manifest)
 
 
 def _refuse_what_is_no_trace(path: str, content: ReadFile) -> None:
@@ -228,7 +239,8 @@ def _extent(tables: Mapping[str, pl.LazyFrame], base: int) -> tuple[int | None, 
 
 def _pid_labels(tables: Mapping[str, pl.LazyFrame]) -> tuple[str, ...]:
     """The rank labels of a merged file's process ids, such as TP00-DP01."""
-    pids = {pid for frame in tables.values() for pid in frame.select(pl.col("pid").unique()).collect()["pid"]}
+    frames = [tables["kernels"]] if "kernels" in tables else list(tables.values())
+    pids = {pid for frame in frames for pid in frame.select(pl.col("pid").unique()).collect()["pid"]}
     labels = {label_of_pid(pid) for pid in pids if pid is not None}
     return tuple(sorted(label for label in labels if label is not None))
 
