@@ -42,7 +42,15 @@ TEXTS = {
     "mixed": ",".join([KERNEL, OP, FLOW, MEMORY, SLICE, ODD, KERNEL]) + "\n]",
     "doubles": ",".join(
         f'{{"ph":"X","cat":"kernel","ts":1,"dur":1,"args":{{"blocks per SM":{number}}}}}'
-        for number in ("0.1", "1.5e-05", "123456789012345.678", "0.30000000000000004", "-0.0", "1e5", "9007199254740993")
+        for number in (
+            "0.1",
+            "1.5e-05",
+            "123456789012345.678",
+            "0.30000000000000004",
+            "-0.0",
+            "1e5",
+            "9007199254740993",
+        )
     ),
 }
 

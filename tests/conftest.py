@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from traceanalyzer.ingest.engines import ENGINE_VARIABLE
+from traceanalyzer.ingest.native_engine import is_built
+
 settings.register_profile("default", deadline=None, max_examples=30)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
@@ -22,3 +25,13 @@ def _plain_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+
+@pytest.fixture(params=["native", "python"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The engine that reads in this test; the native one only where it was built."""
+    name: str = request.param
+    if name == "native" and not is_built():
+        pytest.skip("the native engine was not built")
+    monkeypatch.setenv(ENGINE_VARIABLE, name)
+    return name

@@ -100,6 +100,7 @@ class Document:
         self._decode = self._lenient.raw_decode
         self._bytes_read = 0
         self._at = 0
+        self._constants = 0
         self._found_events = False
 
     def read(self) -> None:
@@ -281,6 +282,7 @@ class Document:
                 if final and following == "" and self.container == "object":
                     self._cut("ends inside the event array")
                 return position, "ended" if final else "more"
+            self._constants = 0
             try:
                 value, end = self._strict.raw_decode(readable, position)
             except (JSONDecodeError, RecursionError) as error:
@@ -292,6 +294,9 @@ class Document:
             if end == len(text) and not final and not isinstance(value, dict):
                 return position, "more"
             self._count_bad_bytes(text, position, end)
+            if self._constants:
+                at = self._byte(text, position)
+                self._losses.add("not-a-number", KINDS["not-a-number"], at=at, count=self._constants)
             self._entries.entry(value)
             position = end
         return _SKIP.match(text, position).end(), "more"  # type: ignore[union-attr]
@@ -327,8 +332,8 @@ class Document:
         return repaired.end
 
     def _count_constant(self, _: str) -> None:
-        """NaN, Infinity and -Infinity, which the decoder knows: read as missing."""
-        self._losses.add("not-a-number", KINDS["not-a-number"], at=self._at)
+        """NaN, Infinity and -Infinity, which the decoder knows: read as missing, and counted with a whole entry."""
+        self._constants += 1
 
     def _count_bad_bytes(self, text: str, start: int, end: int) -> None:
         if not text.isascii() and (bad := _BAD_BYTES.search(text, start, end)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from math import isinf
 from typing import Any
 
 from traceanalyzer.schema import ArgKind
@@ -28,19 +29,20 @@ def decoder(*, strict: bool = False, on_constant: Callable[[str], None] = lambda
 
 
 def to_decimal(value: Any) -> Decimal | None:
-    """The number that a value holds, a string that spells one included; None for anything else."""
-    if isinstance(value, bool) or value is None:
+    """The number that a value holds, a string that spells one included, of a size that ids and times have; None for
+    anything else."""
+    number = _finite(value)
+    return number if number is not None and (type(value) is int or number.adjusted() <= _LARGEST_EXPONENT) else None
+
+
+def _finite(value: Any) -> Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, (int, str, Decimal)):
         return None
-    if isinstance(value, int):
-        return Decimal(value)
-    if isinstance(value, str):
-        try:
-            value = Decimal(value.strip())
-        except InvalidOperation:
-            return None
-    if isinstance(value, Decimal) and value.is_finite() and value.adjusted() <= _LARGEST_EXPONENT:
-        return value
-    return None
+    try:
+        number = Decimal(value.strip() if isinstance(value, str) else value)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
 
 
 def to_ns(microseconds: Any) -> int | None:
@@ -95,8 +97,9 @@ def to_dim3(value: Any) -> tuple[int, int, int] | None:
 
 def to_number(value: Any) -> float | None:
     """A double, from a number or a string that spells one."""
-    number = to_decimal(value)
-    return None if number is None else float(number)
+    number = _finite(value)
+    double = None if number is None else float(number)
+    return None if double is None or isinf(double) else double
 
 
 def to_text(value: Any) -> str | None:
