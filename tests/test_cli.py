@@ -472,6 +472,7 @@ def test_cache_shows_verifies_and_clears_the_store(
 ) -> None:
     monkeypatch.setenv("TRACEANALYZE_CACHE_DIR", str(tmp_path / "store"))
     monkeypatch.setattr("traceanalyzer.ingest.load.SMALLEST_FILE", 0)
+    monkeypatch.setattr("traceanalyzer.ingest.load.SMALLEST_JSON", 0)
     path = write_trace(tmp_path / "t.json", [kernel("k", at=1, dur=2)])
     cli.main(["top-kernels", str(path), "--no-cache"])
     assert not (tmp_path / "store").exists()

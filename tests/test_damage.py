@@ -197,6 +197,9 @@ REFUSED = [
     ("zstd", b"\x28\xb5\x2f\xfd" + b"x" * 50, "compressed with zstd"),
     ("an SQLite export", b"SQLite format 3\x00", "SQLite database"),
     ("a pickle", b"\x80\x04\x95\x00", "binary"),
+    ("a tar archive", b"name".ljust(257, b"\0") + b"ustar\0" + bytes(300), "tar archive"),
+    ("UTF-16", "{}".encode("utf-16"), "UTF-16"),
+    ("a gzip file cut in its head", gzip.compress(b"[]" * 99)[:11], "ends before its end mark, first at byte 11"),
     ("gzip of nothing", gzip.compress(b""), "is empty"),
     ("events that are no list", b'{"traceEvents": 5}', "holds no traceEvents"),
 ]
@@ -231,9 +234,12 @@ def test_a_missing_file_and_an_empty_folder_are_named(tmp_path: Path) -> None:
 def test_one_bad_file_never_loses_the_others(tmp_path: Path) -> None:
     (tmp_path / "good.json").write_text(TEXTS["compact"])
     (tmp_path / "bad.json").write_text("hello")
+    (tmp_path / "settings.json").write_text('{"a": 1}')
     in_folder = ta.read(tmp_path)
     assert names(in_folder) == NAMES
-    assert in_folder.notes.select("level", "code").row(0) == ("info", "not-a-trace")
+    assert {("error", "unreadable"), ("info", "not-a-trace")} <= set(in_folder.notes.select("level", "code").rows())
+    with pytest.raises(ta.UnreadableError, match=r"bad\.json"):
+        ta.read(tmp_path, strict=True)
     named = ta.read([tmp_path / "bad.json", tmp_path / "good.json"])
     assert named.notes.select("level", "code").row(0) == ("error", "unreadable")
     with pytest.raises(ta.UnreadableError, match=r"bad\.json"):

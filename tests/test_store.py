@@ -28,6 +28,7 @@ def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     """A store of the test's own that takes files of any size."""
     monkeypatch.setenv("TRACEANALYZE_CACHE_DIR", str(tmp_path / "store"))
     monkeypatch.setattr("traceanalyzer.ingest.load.SMALLEST_FILE", 0)
+    monkeypatch.setattr("traceanalyzer.ingest.load.SMALLEST_JSON", 0)
     yield
     wait_for_background()
 
@@ -265,7 +266,8 @@ import sys
 from unittest import mock
 import traceanalyzer as ta
 module = "traceanalyzer.ingest"
-with mock.patch(f"{module}.load.SMALLEST_FILE", 0), mock.patch(f"{module}.normalize.SPILL_ROWS", 500):
+with mock.patch(f"{module}.load.SMALLEST_FILE", 0), mock.patch(f"{module}.load.SMALLEST_JSON", 0), \\
+        mock.patch(f"{module}.normalize.SPILL_ROWS", 500):
     ta.read(sys.argv[1])
 """
 

@@ -26,6 +26,10 @@ class UnreadableError(TraceAnalyzerError):
         self.reason = reason
 
 
+class NotATraceError(UnreadableError):
+    """A file that was read and holds something else: JSON, but no event trace."""
+
+
 class NeedsGpuError(TraceAnalyzerError):
     """A GPU was needed and is absent."""
 

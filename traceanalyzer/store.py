@@ -34,12 +34,15 @@ from typing import Any
 
 import polars as pl
 
+from traceanalyzer.errors import UsageError
 from traceanalyzer.schema import SCHEMA_VERSION
 
 #: Bumped when the reader gives other rows for the same file.
 READER_VERSION = 1
-#: Files smaller than this are parsed faster than an entry is opened.
-SMALLEST_FILE = 1 << 20
+#: Files smaller than this are parsed faster than an entry is looked for,
+SMALLEST_FILE = 64 << 10
+#: and JSON text shorter than this faster than an entry is opened.
+SMALLEST_JSON = 8 << 20
 DEFAULT_LIMIT = 20 << 30
 _EDGE_BYTES = 64 << 10
 _MANIFEST = "manifest.json"
@@ -235,15 +238,23 @@ class Store:
 
 def default_store() -> Store:
     """The user's store: TRACEANALYZE_CACHE_DIR or the cache folder of the platform; the limit in GB from
-    TRACEANALYZE_CACHE_GB."""
+    TRACEANALYZE_CACHE_GB. Raises `UsageError` for a limit that is no number."""
     from platformdirs import user_cache_dir
 
     root = os.environ.get("TRACEANALYZE_CACHE_DIR") or user_cache_dir("traceanalyzer")
+    return Store(Path(root), _limit(os.environ.get("TRACEANALYZE_CACHE_GB")))
+
+
+def _limit(gigabytes: str | None) -> int:
+    if not gigabytes:
+        return DEFAULT_LIMIT
     try:
-        limit = int(float(os.environ["TRACEANALYZE_CACHE_GB"]) * (1 << 30))
-    except (KeyError, ValueError, OverflowError):
-        limit = DEFAULT_LIMIT
-    return Store(Path(root), limit)
+        limit = int(float(gigabytes) * (1 << 30))
+    except (ValueError, OverflowError):
+        limit = -1
+    if limit < 0:
+        raise UsageError(f"TRACEANALYZE_CACHE_GB must be a number of gigabytes, not {gigabytes!r}")
+    return limit
 
 
 def key_of(path: str) -> str | None:

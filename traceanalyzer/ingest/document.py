@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from json import JSONDecodeError
 from typing import Any, Literal, Protocol
 
-from traceanalyzer.errors import UnreadableError
+from traceanalyzer.errors import NotATraceError, UnreadableError
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.repair import KINDS, LONGEST_ENTRY, NeedsMoreText, Repaired, repair
 from traceanalyzer.ingest.values import decoder
@@ -120,7 +120,8 @@ class Document:
         elif first == "":
             raise UnreadableError(self.path, "is empty")
         else:
-            raise UnreadableError(self.path, f"is not JSON (starts with {text[start : start + 12]!r})")
+            start_bytes = text[start : start + 12].encode("utf-8", "surrogateescape")
+            raise UnreadableError(self.path, f"is not JSON (starts with {start_bytes!r})")
         self._finish(rest)
 
     # -- the text -----------------------------------------------------------------------------------------------
@@ -356,8 +357,10 @@ class Document:
         if self.container == "object" and not self._found_events:
             if not self.whole:
                 raise UnreadableError(self.path, "is cut or damaged before its traceEvents")
-            keys = ", ".join(list(self.metadata)[:6])
-            raise UnreadableError(self.path, f"holds no traceEvents (a JSON object with {keys or 'no keys'})")
+            keys = ", ".join(list(self.metadata)[:6]) or "no keys"
+            if "rocprofiler-sdk-tool" in self.metadata:
+                keys += ": rocprofv3's own format, which is not read"
+            raise NotATraceError(self.path, f"holds no traceEvents (a JSON object with {keys})")
         while not rest.strip(" \t\r\n\0],}"):
             block = next(self._blocks, None)
             if block is None:

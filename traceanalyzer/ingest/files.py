@@ -62,6 +62,8 @@ def _in_folder(folder: str) -> list[FileToRead]:
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
         and path.is_file()
     ]
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise UnreadableError(folder, "permission denied")
     if not inside:
         raise UnreadableError(folder, "holds no trace files (*.json, *.json.gz)")
     return [FileToRead(path, named=False) for path in sorted(inside, key=natural_key)]

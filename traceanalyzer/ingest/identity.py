@@ -103,7 +103,7 @@ def int_or_none(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     text = str(value).strip()
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+    return int(text) if re.fullmatch(r"[0-9]{1,6}", text) else None  # larger ones are no ranks but damage
 
 
 # ---------------------------------------------------------------------------------------------- names

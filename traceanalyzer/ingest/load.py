@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from traceanalyzer.errors import UnreadableError
+from traceanalyzer.errors import NotATraceError, UnreadableError
 from traceanalyzer.ingest.engines import choose
 from traceanalyzer.ingest.identity import label_of_pid
 from traceanalyzer.ingest.losses import Losses
@@ -21,7 +21,7 @@ from traceanalyzer.ingest.raw import ALL_TABLES, Scan
 from traceanalyzer.ingest.source import Progress, Source, file_size
 from traceanalyzer.notes import Note
 from traceanalyzer.schema import EVENT_TABLES
-from traceanalyzer.store import SMALLEST_FILE, Entry, EntryWriter, Store, hash_file, in_background
+from traceanalyzer.store import SMALLEST_FILE, SMALLEST_JSON, Entry, EntryWriter, Store, hash_file, in_background
 
 #: Metadata values whose text is longer are not kept in the store: nothing reads them.
 _LONGEST_METADATA = 1 << 16
@@ -159,9 +159,11 @@ def _parse(path: str, wanted: frozenset[str], writer: EntryWriter | None, progre
             tables = {name: frame.lazy() for name, frame in content.tables.items()}
             return LoadedFile(path, tables, _about(content, tables, source, losses, wanted))
         return _parsed_with_store(path, content, source, losses, wanted, writer)
-    except BaseException:
+    except BaseException as error:
         if writer is not None:
             writer.abandon("the file could not be read")
+        if isinstance(error, UnreadableError) and source.cut:
+            raise UnreadableError(path, f"{losses.notes(path)[0].message}; no event could be read") from error
         raise
 
 
@@ -178,6 +180,9 @@ def _parsed_with_store(
     for name, frame in spilled.items():
         tables[name] = pl.concat([frame, tables[name]]) if name in tables else frame
     about = _about(content, tables, source, losses, wanted)
+    if not spilled and source.json_bytes < SMALLEST_JSON:
+        writer.abandon("parsed again as fast as it is looked up")
+        return LoadedFile(path, tables, about)
     if not spilled:
         in_background(_keep, path, content, about, writer)
         return LoadedFile(path, tables, about)
@@ -204,7 +209,7 @@ def _refuse_what_is_no_trace(path: str, content: ReadFile) -> None:
     counts = content.scan.counts
     entries = sum(counts.values())
     if content.scan.container == "array" and entries == counts[None, None] and (entries or content.scan.not_events):
-        raise UnreadableError(path, "is a JSON list, but not of trace events (no entry has a ph)")
+        raise NotATraceError(path, "is a JSON list, but not of trace events (no entry has a ph)")
 
 
 def _about(

@@ -38,4 +38,4 @@ class Losses:
 
 
 def _place(at: int | None) -> str:
-    return "" if at is None else f" (at byte {at:,})"
+    return "" if at is None else f", first at byte {at:,}"

@@ -10,9 +10,9 @@ from functools import partial
 import polars as pl
 
 from traceanalyzer import schema
-from traceanalyzer.errors import UnreadableError, UsageError
+from traceanalyzer.errors import NotATraceError, UnreadableError, UsageError
 from traceanalyzer.ingest.describe import devices_frame, event_counts_frame, threads_frame
-from traceanalyzer.ingest.files import FileToRead, find
+from traceanalyzer.ingest.files import STANDARD_INPUT, FileToRead, find
 from traceanalyzer.ingest.identity import (
     FileInfo,
     check_rank_regex,
@@ -65,12 +65,20 @@ def read(
     if rank_regex is not None:
         check_rank_regex(rank_regex)
     store = default_store() if cache else None
-    loaded, refusals = _load_all(find(paths), wanted, store, strict=strict, jobs=jobs, progress=progress)
+    files = find(paths)
+    if not files:
+        raise UsageError("no trace files were given")
+    loaded, refusals = _load_all(files, wanted, store, strict=strict, jobs=jobs, progress=progress)
     if store is not None:
         store.evict_in_background()
     infos = [_info(file, rank_regex) for file in loaded]
     plan = assign_runs(infos, single_run=single_run)
-    return _assemble(loaded, infos, plan, [*refusals, *(note for file in loaded for note in file.about.notes)])
+    notes = [*refusals, *(note for file in loaded for note in file.about.notes), *_as_given(plan.notes, loaded)]
+    if rank_regex is not None and not any(info.regex_identity and info.regex_identity.known for info in infos):
+        notes.append(
+            Note("warning", "rank-regex-unused", f"no file name matches --rank-regex {rank_regex}", None, None)
+        )
+    return _assemble(loaded, infos, plan, notes)
 
 
 def _wanted_tables(tables: Iterable[str] | None) -> frozenset[str]:
@@ -102,14 +110,12 @@ def _load_all(
                 _refuse_damage(result)
             loaded.append(result)
             continue
-        if strict and file.named:
+        passed_over = isinstance(result, NotATraceError) and not file.named
+        if strict and not passed_over:
             raise result
         refusals.append(result)
-        notes.append(
-            Note("error", "unreadable", result.reason, result.path, 1)
-            if file.named
-            else Note("info", "not-a-trace", result.reason, result.path, 1)
-        )
+        level, code = ("info", "not-a-trace") if passed_over else ("error", "unreadable")
+        notes.append(Note(level, code, result.reason, result.path, 1))  # type: ignore[arg-type]
     if not loaded and refusals:
         raise _nothing_read(refusals)
     return loaded, notes
@@ -139,10 +145,10 @@ def _refuse_damage(file: LoadedFile) -> None:
 
 def _info(file: LoadedFile, rank_regex: str | None) -> FileInfo:
     """What the assignment of runs needs to know of a file."""
-    about = file.about
+    about, path = file.about, _full_path(file.path)
     return FileInfo(
-        path=file.path,
-        name_identity=identity_from_name(file.path),
+        path=path,
+        name_identity=identity_from_name(path),
         content_rank=int_or_none(file.distributed.get("rank")),
         world_size=int_or_none(file.distributed.get("world_size")),
         pid_labels=about.pid_labels,
@@ -152,8 +158,19 @@ def _info(file: LoadedFile, rank_regex: str | None) -> FileInfo:
         first_ns=about.extent[0],
         last_ns=about.extent[1],
         trace_id=to_text(file.metadata.get("trace_id")),
-        regex_identity=None if rank_regex is None else identity_from_regex(file.path, rank_regex),
+        regex_identity=None if rank_regex is None else identity_from_regex(path, rank_regex),
     )
+
+
+def _full_path(path: str) -> str:
+    """What runs are named after: the same however the path was typed."""
+    return "standard input" if path == STANDARD_INPUT else os.path.abspath(path)
+
+
+def _as_given(notes: Iterable[Note], files: Sequence[LoadedFile]) -> list[Note]:
+    """Notes about files under the paths that the user gave."""
+    given = {_full_path(file.path): file.path for file in files}
+    return [replace(note, path=given.get(note.path or "", note.path)) for note in notes]
 
 
 def _assemble(loaded: Sequence[LoadedFile], infos: Sequence[FileInfo], plan: RunPlan, notes: Sequence[Note]) -> Trace:
@@ -166,7 +183,7 @@ def _assemble(loaded: Sequence[LoadedFile], infos: Sequence[FileInfo], plan: Run
     for number, source in enumerate(sources):
         for name, frame in source.frames(number).items():
             parts[name].append(frame)
-    parts["notes"].append(_notes_frame([*notes, *plan.notes]).lazy())
+    parts["notes"].append(_notes_frame(notes).lazy())
     return Trace(**{name: pl.concat(frames) for name, frames in parts.items() if frames})
 
 

@@ -132,10 +132,10 @@ class Group:
         return any(item.on_device for item in self.items)
 
     def settle(self) -> None:
-        """Keep one file per rank: one with device activity before one without, then the first by name."""
+        """Keep one file per rank: the one that holds the most, device activity first; of equals the first by name."""
         keepers: dict[Hashable, Item] = {}
         kept = []
-        for item in sorted(self.items, key=lambda item: (not item.on_device, item.order)):
+        for item in sorted(self.items, key=_fullest_first):
             if item.slot is None or (keeper := keepers.setdefault(item.slot, item)) is item:
                 kept.append(item)
             else:
@@ -168,6 +168,10 @@ def by(things: Iterable[_Thing], key: Callable[[_Thing], Hashable]) -> list[list
     for thing in things:
         groups.setdefault(key(thing), []).append(thing)
     return list(groups.values())
+
+
+def _fullest_first(item: Item) -> tuple[int, int, int]:
+    return -item.file.device_events, -item.file.events, item.order
 
 
 def _place_key(identity: Identity) -> tuple[tuple[bool, int], ...]:

@@ -31,6 +31,7 @@ COMPRESSED_BLOCK = 16 << 10
 PLAIN_BLOCK = 64 << 10
 INFLATED_BLOCK = 100_000
 _MAGIC_BYTES = 16
+_TAR, _TAR_AT = b"ustar", 257
 
 _OTHER_FORMATS = {
     b"\x28\xb5\x2f\xfd": "is compressed with zstd; unpack it first",
@@ -66,6 +67,8 @@ class Source:
             self.gzipped = head[:2] == GZIP_MAGIC
             blocks = self._inflated(handle, head) if self.gzipped else self._plain(handle, head)
             for block in blocks:
+                if not self.json_bytes and block[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
+                    raise UnreadableError(self.path, "is a tar archive; unpack it first")
                 self.json_bytes += len(block)
                 self.checksum = _inflate.crc32(block, self.checksum)
                 yield block
@@ -78,6 +81,8 @@ class Source:
         return head
 
     def _refuse_other_formats(self, head: bytes) -> None:
+        if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise UnreadableError(self.path, "is UTF-16 text; JSON is UTF-8")
         for magic, what in _OTHER_FORMATS.items():
             if head.startswith(magic):
                 raise UnreadableError(self.path, what)
