@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from traceanalyzer.analyses.device_time import device_time
+from traceanalyzer.analyses.device_time import all_activity, device_time
 from traceanalyzer.analyses.impossible import clipped, impossible
 from traceanalyzer.analyses.select import NOT_SELECTED
+from traceanalyzer.analyses.stretch import Stretch
 from traceanalyzer.trace import Trace
 
 _KIND_COUNTS = {"kernels": "kernel", "copies": "memcpy", "sets": "memset"}
@@ -15,8 +16,10 @@ _MOST_RANKS = 1 << 17
 
 #: What each figure is, word for word as it is shown with `--explain`.
 DEFINITIONS = {
-    "span_ns": "last end minus first start of the device activity (kernels, copies, sets) of a device",
-    "busy_ns": "length of the union of the device activity of a device over all its streams",
+    "span_ns": "last end minus first start of the device activity (kernels, copies, sets) of a device; "
+    "with --between, the part of the stretch that lies in this span",
+    "busy_ns": "length of the union of the device activity of a device over all its streams; "
+    "activity that runs over an edge of --between counts on each side with its part",
     "idle_ns": "span minus busy; time before the first and after the last activity is in neither",
     "clipped_span_ns": "span with durations that cannot be true ended at the next start on their stream",
     "clipped_busy_ns": "busy with durations that cannot be true ended at the next start on their stream",
@@ -44,14 +47,18 @@ def devices(trace: Trace) -> pl.DataFrame:
     )
     described = trace.devices.unique(key).select(*key, "name", "sms")
     active = (
-        device_time(trace.kernels)
+        device_time(trace)
         .drop("rank", "events")
-        .join(counts, on=key, nulls_equal=True)
+        .join(counts, on=key, how="left", nulls_equal=True)
+        .with_columns(pl.col(*_KIND_COUNTS).fill_null(0))
         .join(described, on=key, how="left", nulls_equal=True)
     )
-    found = impossible(trace.kernels)
+    activity = all_activity(trace)
+    found = impossible(activity)
     if found.height:
-        active = active.join(_clipped_times(trace.kernels, found), on=key, how="left", nulls_equal=True)
+        windows = trace.windows if isinstance(trace, Stretch) else None
+        times = _clipped_times(clipped(activity, found), windows)
+        active = active.join(times, on=key, how="left", nulls_equal=True)
     files = trace.used.select("source", "path", "run", "stage", "rank")
     return files.join(active, on="source", how="left", maintain_order="left_right").select(
         "source", "path", "run", "stage", "rank", "device", "name", "sms", "streams", "span_ns", "busy_ns", "idle_ns",
@@ -64,8 +71,8 @@ def clipped_columns(frame: pl.DataFrame) -> list[str]:
     return [name for name in frame.columns if name.startswith("clipped_")]
 
 
-def _clipped_times(kernels: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
-    times = device_time(clipped(kernels, found))
+def _clipped_times(activity: pl.DataFrame, windows: pl.DataFrame | None) -> pl.DataFrame:
+    times = device_time(activity, windows=windows)
     names = {name: f"clipped_{name}" for name in ("span_ns", "busy_ns", "idle_ns")}
     return times.select("source", "device", *names).rename(names)
 

@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 import polars as pl
 
 from traceanalyzer import schema
+from traceanalyzer.analyses.device_time import all_activity
+from traceanalyzer.analyses.stretch import Between, Stretch, narrowed, windows_of
 from traceanalyzer.errors import UsageError
 from traceanalyzer.ingest.identity import natural_key
 from traceanalyzer.text import did_you_mean, listed, ranges
@@ -15,35 +17,69 @@ from traceanalyzer.trace import Trace
 
 #: Why a file is not used that was not asked for.
 NOT_SELECTED = "not-selected"
-#: From and to, in ns after the first device activity of each file; None: open.
-Between = tuple[int | None, int | None]
+#: One value or several. Devices and streams are labels, which may be numbers; a rank may be given as text.
+Values = str | int | Collection[str] | Collection[int]
 
 
 def select(
     trace: Trace,
     *,
-    runs: Collection[str] = (),
-    ranks: Collection[int] = (),
-    devices: Collection[str] = (),
-    streams: Collection[str] = (),
+    runs: Values = (),
+    ranks: Values = (),
+    devices: Values = (),
+    streams: Values = (),
     between_ns: Between | None = None,
 ) -> Trace:
-    """The part of a trace that was asked for; an empty choice leaves everything.
+    """The part of a trace that was asked for; an empty choice leaves everything, one value stands for itself.
 
     `runs` are names or shell patterns (`*-DECODE`). `runs` and `ranks` narrow every table; `devices`, `streams`
-    and `between_ns` narrow the device activity only, so that links to the host side stay whole. An activity
-    belongs to the stretch of time that holds its start, and is then counted in full: stretches that tile a
-    trace add up to it. Files that were not asked for stay in `ranks`, unused for the reason `NOT_SELECTED`, so
-    that nobody takes them for missing. Raises `UsageError` for a run, rank, device or stream that is not there.
+    and `between_ns` narrow the device activity only, so that links to the host side stay whole. A kernel belongs
+    to the stretch of time that holds its start, and is counted there in full; `device_time` cuts what runs over
+    an edge. Stretches that tile a trace add up to it in both. Files that were not asked for stay in `ranks`, unused
+    for the reason `NOT_SELECTED`, so that nobody takes them for missing. Raises `UsageError` for a run, rank,
+    device or stream that is not there, and for a stretch of time in which no file is.
     """
-    chosen = _choose_sources(trace.used, runs, ranks)
+    wanted_runs, wanted_devices, wanted_streams = (_labels(name, value) for name, value in (
+        ("runs", runs), ("devices", devices), ("streams", streams),
+    ))  # fmt: skip
+    windows = trace.windows if isinstance(trace, Stretch) else None
+    activity = all_activity(trace)
+    chosen = _choose_sources(trace.used, wanted_runs, _numbers("ranks", ranks))
     if chosen.height < trace.used.height:
         trace = _only_sources(trace, chosen)
-    kernels = _only_labels(trace.kernels, "device", devices)
-    kernels = _only_labels(kernels, "stream", streams)
+        activity = activity.filter(pl.col("source").is_in(chosen["source"].to_list()))
     if between_ns is not None:
-        kernels = _between(kernels, trace.ranks, between_ns)
-    return trace.replace(kernels=kernels)
+        windows = windows_of(trace.used, _pair(between_ns), within=windows)
+    activity = _only_labels(activity, "device", wanted_devices)
+    activity = _only_labels(activity, "stream", wanted_streams)
+    return trace.replace(kernels=activity) if windows is None else narrowed(trace, activity, windows)
+
+
+def _labels(name: str, value: Values) -> list[str]:
+    """Labels as text; one value stands for itself."""
+    values = list(value) if isinstance(value, Collection) and not isinstance(value, str) else [value]
+    for each in values:
+        if not isinstance(each, str | int) or isinstance(each, bool):
+            raise UsageError(f"{name}: {each!r} is neither text nor a whole number")
+    return [str(each) for each in values]
+
+
+def _numbers(name: str, value: Values) -> list[int]:
+    """Whole numbers, also as text; one value stands for itself."""
+    texts = _labels(name, value)
+    if wrong := [text for text in texts if not text.strip().isdecimal()]:
+        raise UsageError(f"{name}: {wrong[0]!r} is no whole number")
+    return [int(text) for text in texts]
+
+
+def _pair(value: Between) -> Between:
+    if not isinstance(value, tuple | list) or len(value) != 2 or not all(_whole_or_open(each) for each in value):
+        raise UsageError(f"between_ns: {value!r} is no pair of whole ns such as (0, 5_000_000); None is an open end")
+    return value[0], value[1]
+
+
+def _whole_or_open(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool))
 
 
 def _choose_sources(used: pl.DataFrame, runs: Collection[str], ranks: Collection[int]) -> pl.DataFrame:
@@ -89,13 +125,3 @@ def _only_labels(kernels: pl.DataFrame, column: str, wanted: Collection[str]) ->
         there = listed(sorted(known, key=natural_key), at_most=20) or "none"
         raise UsageError(f"no {column} {', '.join(missing)} in these files; {column}s: {there}")
     return kernels.filter(pl.col(column).cast(pl.String).is_in(list(wanted)))
-
-
-def _between(kernels: pl.DataFrame, ranks: pl.DataFrame, between_ns: Between) -> pl.DataFrame:
-    lower, upper = between_ns
-    at = pl.col("start_ns") - pl.col("first_ns")
-    inside = (at >= lower if lower is not None else pl.lit(value=True)) & (
-        at < upper if upper is not None else pl.lit(value=True)
-    )
-    anchored = kernels.join(ranks.select("source", "first_ns"), on="source", maintain_order="left")
-    return anchored.filter(inside).drop("first_ns")

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 DEFINITIONS = {
     "class": "class of work, by the first rule that knows the name; copies and sets are memory",
     "rule": "the rule that gave the class; unknown where none knows the name, or several gave it",
-    "count": "kernels of that name that the trace holds",
-    "total_ns": "plain sum of their durations as recorded; kernels that overlap are each counted in full",
+    "count": "kernels of that name that the trace holds; with --between, those that start in the stretch",
+    "total_ns": "plain sum of their durations as recorded; kernels that overlap, or run over an edge of --between, "
+    "are each counted in full",
     "clipped_total_ns": "total with durations that cannot be true ended at the next start on their stream",
     "mean_ns": "total / count, rounded half to even",
     "p50_ns": "nearest-rank percentile: the shortest duration that 50 % of the kernels do not exceed",
@@ -123,7 +124,7 @@ def _run_of_source(trace: Trace) -> pl.DataFrame:
 
 
 def _busy_by_run(trace: Trace) -> pl.DataFrame:
-    devices = device_time(trace.kernels).join(_run_of_source(trace), on="source", how="left")
+    devices = device_time(trace).join(_run_of_source(trace), on="source", how="left")
     return devices.group_by("run").agg(pl.col("busy_ns").sum())
 
 

@@ -134,7 +134,7 @@ _SELECTIONS = {
         "between_ns",
         type=between,
         metavar="A..B",
-        help="Only activity that starts A to B ms after the first of its file; either end may be left out.",
+        help="Only A to B ms after the first device activity of each file; either end may be left out.",
     ),
 }
 
