@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceanalyzer.ingest.identity import FileInfo, identity_from_name, identity_from_regex, int_or_none
-from traceanalyzer.ingest.run_notes import ranges
 from traceanalyzer.ingest.runs import RunPlan, assign_runs
 from traceanalyzer.notes import Note
+from traceanalyzer.text import ranges
 
 SHARED = Path(os.environ.get("TRACEANALYZER_SHARED", Path(__file__).parents[1] / "../shared"))
 FACTS = SHARED / "corpus" / "facts.jsonl"

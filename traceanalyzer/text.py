@@ -11,15 +11,17 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """`0-3, 7` for 0, 1, 2, 3, 7."""
-    pieces: list[list[int]] = []
+def ranges(numbers: Iterable[int], *, most: int | None = None) -> str:
+    """Numbers as people write them: `2, 5-7`; at most `most` pieces, the rest is counted."""
+    spans: list[list[int]] = []
     for number in sorted(set(numbers)):
-        if pieces and number == pieces[-1][-1] + 1:
-            pieces[-1].append(number)
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
         else:
-            pieces.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in pieces)
+            spans.append([number, number])
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans[:most])
+    hidden = sum(last - first + 1 for first, last in spans[most:]) if most else 0
+    return shown + (f" and {hidden} more" if hidden else "")
 
 
 def listed(items: Sequence[str], *, at_most: int = 5) -> str:

@@ -159,7 +159,7 @@ def _parse(path: str, wanted: frozenset[str], writer: EntryWriter | None, progre
             tables = {name: frame.lazy() for name, frame in content.tables.items()}
             return LoadedFile(path, tables, _about(content, tables, source, losses, wanted))
         return _parsed_with_store(path, content, source, losses, wanted, writer)
-    except BaseException as error:
+    except BaseException as error:  # whatever stops it, an interrupt included: no half-written entry stays
         if writer is not None:
             writer.abandon("the file could not be read")
         if isinstance(error, UnreadableError) and source.cut:

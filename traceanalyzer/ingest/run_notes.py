@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from traceanalyzer.ingest.run_groups import Group, Item, Reason, by
 from traceanalyzer.notes import Note
+from traceanalyzer.text import ranges
 
 
 def notes_of(groups: Sequence[Group]) -> Iterator[Note]:
@@ -18,19 +19,6 @@ def notes_of(groups: Sequence[Group]) -> Iterator[Note]:
     for home in by(groups, lambda group: group.folder):
         yield from _folder_notes(home)
     yield from _same_content_notes(groups)
-
-
-def ranges(numbers: Iterable[int], *, most: int | None = None) -> str:
-    """Numbers as people write them: `2, 5-7`; at most `most` pieces, the rest is counted."""
-    spans: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if spans and spans[-1][1] == number - 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans[:most])
-    hidden = sum(last - first + 1 for first, last in spans[most:]) if most else 0
-    return shown + (f" and {hidden} more" if hidden else "")
 
 
 def _rank_notes(group: Group) -> Iterator[Note]:
