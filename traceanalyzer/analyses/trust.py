@@ -26,16 +26,16 @@ def _without_activity(trace: Trace) -> Iterator[Note]:
     parts = trace.event_counts.select(
         "source",
         all=count,
-        host=count * (table.is_in(_HOST_TABLES) & ~_ON_DEVICE),
+        on_host=count * (table.is_in(_HOST_TABLES) & ~_ON_DEVICE),
         launches=count * (table == "launches"),
     )
-    counts = parts.group_by("source").agg(pl.col("all", "host", "launches").sum())
+    counts = parts.group_by("source").agg(pl.col("all", "on_host", "launches").sum())
     silent = trace.used.filter(pl.col("first_ns").is_null()).join(counts, on="source", how="left")
-    for path, all_, host, launches in silent.sort("path").select("path", "all", "host", "launches").iter_rows():
+    for path, all_, on_host, launches in silent.sort("path").select("path", "all", "on_host", "launches").iter_rows():
         if launches:
             calls = counted(launches, "launch call")
             why = f"{calls}, but no device activity: it was not recorded, or the profiler lost it"
-        elif host:
+        elif on_host:
             why = "no device activity and no launch calls: the host alone was recorded"
         else:
             why = "no device activity" if all_ else "holds no events"
