@@ -11,4 +11,4 @@ mkdir -p "$work/found"
 "$clang" -std=c99 -g -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
     fuzz/fuzz_scan.c -lm -o "$work/fuzz_scan"
 exec "$work/fuzz_scan" -max_total_time=$((minutes * 60)) -max_len=4096 -timeout=10 -rss_limit_mb=2048 \
-    -dict=fuzz/scan.dict -print_final_stats=1 -verbosity=1 -artifact_prefix="$work/" "$work/found" fuzz/seeds
+    -dict=fuzz/scan.dict -print_final_stats=1 -reload=0 -artifact_prefix="$work/" "$work/found" fuzz/seeds

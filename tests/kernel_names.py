@@ -21,7 +21,12 @@ _KERNEL_NAME = re.compile(rb'"cat":\s*"[kK]ernel"[^{}]*?"name":\s*("(?:[^"\\]|\\
 
 
 class Judged(NamedTuple):
-    """A real kernel name with the short name and the class that a person gave it."""
+    """A real kernel name with the short name and the class that a person gave it.
+
+    Most were drawn at random (fixed seed) from all distinct names of the corpus and of the sample traces, so that
+    the list holds what traces hold; the rest are names that misled this or another tool. Where the table of rules
+    disagrees with a row, the table is wrong.
+    """
 
     short: str
     kernel_class: str

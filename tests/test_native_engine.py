@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import threading
+import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -330,3 +333,49 @@ def test_many_files_at_once_have_scanners_of_their_own(tmp_path: Path) -> None:
 @needs_native
 def test_escaped_names_and_compact_text(tmp_path: Path) -> None:
     assert_engines_agree(write_text(tmp_path, compact([kernel('a "quoted" \\ name', at=1, dur=2)] * 3, METADATA)))
+
+
+# -- inflating ahead ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _always_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traceanalyzer.ingest.ahead.WORTH_A_THREAD", 0)
+    monkeypatch.setattr("traceanalyzer.ingest.ahead._PART_BYTES", 2000)
+    monkeypatch.setattr("traceanalyzer.ingest.ahead._cores", lambda: 2)
+
+
+@needs_native
+@pytest.mark.usefixtures("_always_ahead")
+@pytest.mark.parametrize("cut", [None, 3000, -4])
+def test_reading_ahead_gives_the_same_tables_notes_and_progress(tmp_path: Path, cut: int | None) -> None:
+    events = [kernel(f"k{i % 7}", at=i + 1, dur=0.5, correlation=i) for i in range(2000)]
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress(compact(events, METADATA).encode())[:cut])
+    with chunks(512, 4000):
+        trace = assert_engines_agree(path)
+    assert isinstance(trace, ta.Trace)
+    codes = set(trace.notes["code"]) - {"missing-ranks"}
+    assert codes == {None: set(), 3000: {"gzip-cut", "json-cut"}, -4: {"gzip-cut"}}[cut]
+    seen: list[int] = []
+    with mock.patch.dict(os.environ, {ENGINE_VARIABLE: "native"}):
+        ta.read(path, cache=False, progress=seen.append)
+    assert sum(seen) == path.stat().st_size
+
+
+@needs_native
+@pytest.mark.usefixtures("_always_ahead")
+def test_reading_ahead_stops_with_the_reader(tmp_path: Path) -> None:
+    path = write_text(tmp_path, "no JSON " * 100_000)
+    with chunks(100, 4000):
+        assert "is not JSON" in str(read_with("native", path))
+    wait = time.monotonic() + 10
+    while any(thread.name == "inflate" for thread in threading.enumerate()):
+        assert time.monotonic() < wait
+        time.sleep(0.01)
+
+
+@needs_native
+@pytest.mark.usefixtures("_always_ahead")
+def test_errors_of_the_file_come_through_the_thread(tmp_path: Path) -> None:
+    assert "zip archive" in str(read_with("native", write_text(tmp_path, b"PK\x03\x04" + bytes(100))))

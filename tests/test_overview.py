@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import polars as pl
-from builders import annotation, kernel, memcpy, memset, op, trace, traces
+import pytest
+from builders import TEST_GPU, Event, annotation, kernel, launch, memcpy, memset, op, trace, traces
 from hypothesis import given
 from strategies import traces_of_ranks
 
-from traceanalyzer.analyses import overview
+from traceanalyzer.analyses import overview, trust
+from traceanalyzer.reports.shared import run_facts
 from traceanalyzer.trace import Trace
 
 
@@ -78,3 +80,26 @@ def test_counts_and_times_are_conserved_from_devices_to_files_to_runs(drawn: Tra
     assert devices.select("kernels", "copies", "sets").sum().sum_horizontal().sum() == drawn.kernels.height
     for column in ("busy_ns", "span_ns", "idle_ns", "kernels"):
         assert devices[column].sum() == files[column].sum() == runs[column].sum()
+
+
+def test_the_only_described_device_stands_for_one_under_another_number() -> None:
+    amd = {**TEST_GPU, "name": "AMD Instinct MI300X", "numSms": 304}
+    one = trace([kernel("a", at=0, dur=5, device=9)], device_properties=[amd])
+    assert overview.devices(one).select("device", "name", "sms").rows() == [("9", "AMD Instinct MI300X", 304)]
+    facts = [fact.value for fact in run_facts(overview.runs(one).row(0, named=True))]
+    assert "AMD Instinct MI300X (304 CUs)" in facts
+    two = trace([kernel("a", at=0, dur=5, device=9)], device_properties=[amd, {**amd, "id": 1}])
+    assert overview.devices(two).select("name", "sms").rows() == [(None, None)]
+
+
+@pytest.mark.parametrize(
+    ("events", "message"),
+    [
+        ([], "holds no events"),
+        ([annotation("step", at=0, dur=5, on_device=True)], "no device activity"),
+        ([op("aten::mm", at=0, dur=5)], "no device activity and no launch calls: the host alone was recorded"),
+        ([launch(at=0)], "1 launch call, but no device activity: it was not recorded, or the profiler lost it"),
+    ],
+)
+def test_a_trace_without_device_activity_says_what_it_holds(events: list[Event], message: str) -> None:
+    assert [note.message for note in trust.notes(trace(events))] == [message]

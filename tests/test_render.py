@@ -15,7 +15,7 @@ from builders import Event, kernel, memcpy, op, trace, traces
 from goldens import check_golden
 from rich.cells import cell_len
 
-from traceanalyzer.analyses.top_kernels import top_kernels
+from traceanalyzer.analyses.top_kernels import SORTED_BY, top_kernels
 from traceanalyzer.render import data, markdown, terminal
 from traceanalyzer.report import Column, Report, Section
 from traceanalyzer.reports import info, schema
@@ -189,6 +189,30 @@ def test_what_the_width_and_the_limit_leave_out_is_said(monkeypatch: pytest.Monk
     text = drawn(built("top-kernels", "many-kernels"))
     assert "35 more kernels, " in text
     assert "not shown at this width: " in text
+    assert "COLUMNS=200" in text
+
+
+def test_what_is_sorted_by_is_always_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    trace = TRACES["decode"]()
+    for sort, column in SORTED_BY.items():
+        report = top_kernels_report.build(trace, top_kernels(trace, sort=sort), sort=sort)
+        heading = next(each.heading for each in report.sections[0].columns if each.name == column)
+        assert any(heading in line and line.startswith("kernel ") for line in drawn(report).splitlines())
+
+
+def test_rows_that_differ_look_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [f"void at::native::a_long_name_of_a_kernel_{number}_with_a_tail_that_is_the_same" for number in range(5)]
+    alike = trace([kernel(name, at=at * 10, dur=5) for at, name in enumerate(names)])
+    shown = [line for line in drawn(REPORTS["top-kernels"](alike)).splitlines() if "at::native" in line or "…" in line]
+    assert len({line[:30] for line in shown}) == 5
+
+
+def test_a_full_bar_is_all_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    halves = trace([kernel("a", at=0, dur=5), kernel("b", at=5, dur=5)])
+    assert drawn(REPORTS["top-kernels"](halves)).count("50.0%  █████  ") == 2
 
 
 def test_under_filled_kernels_are_marked_and_collectives_are_not() -> None:

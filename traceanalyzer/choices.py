@@ -7,7 +7,7 @@ from typing import Literal, get_args
 #: What `top_kernels` groups by.
 By = Literal["name", "short", "class"]
 #: What its rows are ordered by.
-Sort = Literal["total", "count", "mean", "p50", "p99", "max", "sm_fill", "name"]
+Sort = Literal["total", "count", "mean", "p50", "p99", "min", "max", "sm_fill", "name"]
 #: What a report is written as.
 Format = Literal["table", "json", "csv", "md", "parquet"]
 

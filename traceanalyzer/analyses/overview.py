@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from traceanalyzer.analyses.described import with_description
 from traceanalyzer.analyses.device_time import all_activity, device_time
 from traceanalyzer.analyses.impossible import clipped, impossible
 from traceanalyzer.analyses.select import NOT_SELECTED
@@ -45,14 +46,13 @@ def devices(trace: Trace) -> pl.DataFrame:
     counts = trace.kernels.group_by(key).agg(
         (pl.col("kind") == kind).sum().cast(pl.Int64).alias(column) for column, kind in _KIND_COUNTS.items()
     )
-    described = trace.devices.unique(key).select(*key, "name", "sms")
     active = (
         device_time(trace)
         .drop("rank", "events")
         .join(counts, on=key, how="left", nulls_equal=True)
         .with_columns(pl.col(*_KIND_COUNTS).fill_null(0))
-        .join(described, on=key, how="left", nulls_equal=True)
     )
+    active = with_description(active, trace.devices, "name", "sms")
     activity = all_activity(trace)
     found = impossible(activity)
     if found.height:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from traceanalyzer.analyses.described import with_description
 from traceanalyzer.analyses.ratio import ratio
 
 #: Blocks of a launch; null where the grid is not recorded, as in some replayed graphs.
@@ -13,21 +14,9 @@ BLOCKS = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
 
 
 def with_blocks_and_sms(kernels: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Add `blocks` of each launch and `sms` of its device; null where unknown.
-
-    A device number that the file does not describe is taken for the one device that it does describe, if there
-    is exactly one: processes see their GPU as number 0 although the driver counts differently.
-    """
-    known = devices.filter(pl.col("sms") > 0)
-    by_id = known.unique(["source", "device"]).select("source", "device", "sms")
-    only = devices.group_by("source").agg(only_sms=pl.col("sms").first(), described=pl.len())
-    only = only.filter(pl.col("described") == 1).drop("described")
-    return (
-        kernels.join(by_id, on=["source", "device"], how="left")
-        .join(only, on="source", how="left")
-        .with_columns(blocks=BLOCKS, sms=pl.coalesce("sms", "only_sms").cast(pl.Int64))
-        .drop("only_sms")
-    )
+    """Add `blocks` of each launch and `sms` of its device; null where unknown (see `with_description`)."""
+    known = with_description(kernels, devices.filter(pl.col("sms") > 0), "sms")
+    return known.with_columns(blocks=BLOCKS, sms=pl.col("sms").cast(pl.Int64))
 
 
 def sm_fill(launches: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:

@@ -51,9 +51,10 @@ _ORDER = (
 )  # fmt: skip
 _NEEDED = ("source", "kind", "name", "device", "stream", "start_ns", "duration_ns", "grid_x", "grid_y", "grid_z")
 _KEY: dict[By, str] = {"name": "name", "short": "family", "class": "class"}
-_COLUMN: dict[Sort, str] = {
+#: The column that each order looks at; names apart.
+SORTED_BY: dict[Sort, str] = {
     "total": "total_ns", "count": "count", "mean": "mean_ns", "p50": "p50_ns", "p99": "p99_ns",
-    "max": "max_ns", "sm_fill": "sm_fill",
+    "min": "min_ns", "max": "max_ns", "sm_fill": "sm_fill",
 }  # fmt: skip
 
 
@@ -199,4 +200,4 @@ def _in_order(rows: pl.DataFrame, sort: Sort, by: By) -> pl.DataFrame:
     name = "kernel" if by == "name" else "group"
     if sort == "name":
         return rows.sort(place, name)
-    return rows.sort(place, _COLUMN[sort], name, descending=[False, True, False], nulls_last=True)
+    return rows.sort(place, SORTED_BY[sort], name, descending=[False, True, False], nulls_last=True)

@@ -8,8 +8,12 @@ import polars as pl
 
 from traceanalyzer.analyses.impossible import impossible
 from traceanalyzer.notes import Note
-from traceanalyzer.text import middle
+from traceanalyzer.text import counted, middle
 from traceanalyzer.trace import Trace
+
+#: Tables of what the host did; a range that the profiler drew on the device is not of the host.
+_HOST_TABLES = ("launches", "ops", "annotations", "python_calls")
+_ON_DEVICE = pl.col("category").str.starts_with("gpu_").fill_null(value=False)
 
 
 def notes(trace: Trace) -> list[Note]:
@@ -18,13 +22,23 @@ def notes(trace: Trace) -> list[Note]:
 
 
 def _without_activity(trace: Trace) -> Iterator[Note]:
-    launches = trace.event_counts.filter(pl.col("table") == "launches").group_by("source").agg(pl.col("count").sum())
-    silent = trace.used.filter(pl.col("first_ns").is_null()).join(launches, on="source", how="left")
-    for path, count in silent.sort("path").select("path", "count").iter_rows():
-        if count:
-            why = f"{count:,} launch calls, but no device activity: it was not recorded, or the profiler lost it"
-        else:
+    count, table = pl.col("count"), pl.col("table")
+    parts = trace.event_counts.select(
+        "source",
+        all=count,
+        on_host=count * (table.is_in(_HOST_TABLES) & ~_ON_DEVICE),
+        launches=count * (table == "launches"),
+    )
+    counts = parts.group_by("source").agg(pl.col("all", "on_host", "launches").sum())
+    silent = trace.used.filter(pl.col("first_ns").is_null()).join(counts, on="source", how="left")
+    for path, all_, on_host, launches in silent.sort("path").select("path", "all", "on_host", "launches").iter_rows():
+        if launches:
+            calls = counted(launches, "launch call")
+            why = f"{calls}, but no device activity: it was not recorded, or the profiler lost it"
+        elif on_host:
             why = "no device activity and no launch calls: the host alone was recorded"
+        else:
+            why = "no device activity" if all_ else "holds no events"
         yield Note("warning", "no-device-activity", why, path, 1)
 
 

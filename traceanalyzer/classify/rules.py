@@ -37,7 +37,12 @@ BUILT_IN = "built-in"
 
 _TEXT_FIELDS = ("id", "class", "where", "example", "note")
 _FIELDS = (*_TEXT_FIELDS, "pattern", "ignore_case")
-_WHERE = ("name", "function")
+_WHERE = ("name", "function", "words")
+
+# Where one word of an identifier ends and the next begins: at any other sign, after a small letter before a capital
+# (`topk|Gating`), and before the last of several capitals or digits that starts a word (`RMS|Norm`, `Conv2D|Backprop`).
+_NO_WORD = re.compile(r"[\W_]+")
+_WORD_STARTS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z0-9])(?=[A-Z][a-z])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +52,37 @@ class Rule:
     id: str
     kernel_class: str
     pattern: re.Pattern[str]
-    where: str  # "name": searched in the whole name; "function": in the function's own qualified name alone
+    where: str  # "name": searched in the whole name; "function": in the function's own; "words": in the words of that
     example: str | None  # only a user's rule may lack one
     source: str  # BUILT_IN or the user's file
     note: str | None = None
 
     def matches(self, subject: Subject) -> bool:
         """Whether this rule knows the kernel."""
-        texts = subject.function if self.where == "function" else subject.whole
-        return any(self.pattern.search(text) for text in texts)
+        return any(self.pattern.search(text) for text in subject.texts[self.where])
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """The texts of one kernel's name that rules look at; a mangled name is looked at in both forms."""
 
-    whole: tuple[str, ...]
-    function: tuple[str, ...]
+    texts: Mapping[str, tuple[str, ...]]  # for each value of `where`
 
     @classmethod
     def of(cls, name: str) -> Subject:
         """Read a kernel's name."""
-        return cls(tuple(dict.fromkeys((readable(name), name))), (function_path(name),))
+        function = function_path(name)
+        whole = tuple(dict.fromkeys((readable(name), name)))
+        return cls({"name": whole, "function": (function,), "words": (words_of(function),)})
+
+
+def words_of(identifier: str) -> str:
+    """The words of an identifier, in lower case with a blank between them.
+
+    `at::native::RowwiseMomentsCUDAKernel` gives `at native rowwise moments cuda kernel`: a pattern can ask for
+    the word `pool` there and is not misled by what merely contains its letters.
+    """
+    return " ".join(_WORD_STARTS.sub(" ", _NO_WORD.sub(" ", identifier)).lower().split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +171,7 @@ def _rule(row: Mapping[str, Any], number: int, source: str) -> Rule:
         )
     where = row.get("where", "name")
     if where not in _WHERE:
-        raise ValueError(f"where is {where!r}, must be 'name' or 'function'")
+        raise ValueError(f"where is {where!r}, must be 'name', 'function' or 'words'")
     given = row["pattern"]
     text = given if isinstance(given, str) else "|".join(given)
     try:

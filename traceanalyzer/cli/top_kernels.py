@@ -52,4 +52,4 @@ def command(
 
     trace = inputs.read("kernels")
     rows = top_kernels(trace, by=by, filter=pattern, sort=sort, rules=rules, explain=explain)
-    printer.show(report.build(trace, rows, by=by, limit=printer.limit(limit), explain=explain))
+    printer.show(report.build(trace, rows, by=by, sort=sort, limit=printer.limit(limit), explain=explain))

@@ -103,7 +103,7 @@ typedef struct {
 } guess;
 
 /* Keys of an event. OPENING and CLOSING stand for the braces. */
-enum { PH, CAT, NAME_KEY, PID_KEY, TID_KEY, TS, DUR, ID, ARGS, OTHER, OPENING, CLOSING, EVENT_KEYS };
+enum { PH, CAT, NAME_KEY, PID_KEY, TID_KEY, TS, DUR, ID, ARGS, OTHER, OPENING, CLOSING, KEYS_ROOM = 16 };
 /* Keys of args: those of slots, then others as they are met, then these. */
 enum { ARG_OTHER = 253, ARG_OPENING, ARG_CLOSING, ARG_KEYS };
 
@@ -139,7 +139,7 @@ typedef struct {
     int phase_count;
     dictionary category_names;
     category categories[MOST_CATEGORIES]; /* [0]: events without one */
-    guess guesses[MOST_PHASES + 1][EVENT_KEYS];
+    guess guesses[MOST_PHASES + 1][KEYS_ROOM];
     unsigned char *args_text;
     size_t args_length, args_room;
     label_cache pids[MOST_PHASES + 1], tids[MOST_PHASES + 1]; /* by phase, for events whose category comes later */
@@ -236,7 +236,7 @@ static inline unsigned differing16(const unsigned char *a, text b)
 /* Whether the text up to the next value is the guessed one. */
 static inline int guessed(const guess *g, text p, text end)
 {
-    if (!g->length || end - p <= GUESS_BYTES) {
+    if (!(g->length && end - p > GUESS_BYTES)) {
         return 0;
     }
 #if defined(__SSE2__)
@@ -934,7 +934,14 @@ static text scan_entry(scanner *s, text p, text end)
 {
     event e;
     int key = OPENING;
-    memset(&e, 0, sizeof e);
+    e.phase = e.category = 0;
+    e.seen = e.odd = 0;
+    e.name_code = 0;
+    e.name.at = e.args = NULL;
+    e.recent_name = NULL;
+    e.pid.cache = e.tid.cache = NULL;
+    e.has_id = e.args_read = 0;
+    e.time = e.duration = e.id = 0;
     for (;;) {
         guess *g = &s->guesses[e.phase][key];
         if (LIKELY(guessed(g, p, end))) {

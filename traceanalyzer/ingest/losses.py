@@ -26,6 +26,11 @@ class Losses:
         if count > 0:
             self._by_code.setdefault(code, _Loss(message, level, at)).count += count
 
+    def include(self, other: Losses) -> None:
+        """Count what another counter counted, as if it happened now."""
+        for code, loss in other._by_code.items():
+            self.add(code, loss.message, at=loss.at, count=loss.count, level=loss.level)
+
     def __contains__(self, code: str) -> bool:
         return code in self._by_code
 

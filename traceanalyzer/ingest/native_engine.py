@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from traceanalyzer.ingest import ahead
 from traceanalyzer.ingest.categories import FLOW_PHASES, INSTANT_PHASES, place_span
 from traceanalyzer.ingest.document import Document
-from traceanalyzer.ingest.entries import COLLECTIVE_KEYS, MEMORY_SERIES, Columns, Entries, memory_name
+from traceanalyzer.ingest.entries import (
+    COLLECTIVE_KEYS,
+    MEMORY_SERIES,
+    Columns,
+    Entries,
+    memory_name,
+    no_garbage_collection,
+)
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.raw import (
     COLLECTIVE_TABLES,
@@ -118,9 +127,10 @@ class NativeEngine:
         """Read a whole file into `sink`. Raises `UnreadableError` for what is no event trace."""
         scan = Scan()
         entries = _NativeEntries(sink, losses, tables, scan)
-        document = Document(source.path, iter(source), entries, losses)
-        document.read()
-        entries.flush()
+        with closing(ahead.blocks(source)) as blocks, no_garbage_collection():
+            document = Document(source.path, blocks, entries, losses)
+            document.read()
+            entries.flush()
         scan.metadata, scan.container = document.metadata, document.container
         scan.whole = document.whole and not source.cut
         return scan

@@ -64,7 +64,7 @@ class _Lookup:
             missing = len(codes) - int(np.count_nonzero(codes))
         if missing == len(codes):
             return self._nullable[:1].new_from_index(0, len(codes)).alias(name)
-        return (self._nullable if missing else self._sure).gather(pl.Series(codes)).alias(name)
+        return (self._nullable if missing else self._sure)[pl.Series(codes)].alias(name)  # `gather` is slower
 
 
 class _Texts:
@@ -245,7 +245,7 @@ def _kind(table_name: str, codes: Any) -> pl.Series:
         return pl.Series(name, numbers)
     if len(numbers) and (numbers == numbers[0]).all():
         return kinds.new_from_index(int(numbers[0]), len(numbers)).alias(name)
-    return kinds.gather(pl.Series(numbers.astype(np.uint32))).alias(name)
+    return kinds[pl.Series(numbers.astype(np.uint32))].alias(name)
 
 
 def _values(column: schema.Column, values: list[Any] | Filled) -> pl.Series:

@@ -9,7 +9,6 @@ plain objects, which is the reference for what every value means.
 
 from __future__ import annotations
 
-import gc
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -27,7 +26,15 @@ from traceanalyzer.ingest.categories import (
     place_span,
 )
 from traceanalyzer.ingest.document import PIECE_BYTES, Document
-from traceanalyzer.ingest.entries import BATCH_ROWS, COLLECTIVE_KEYS, MEMORY_SERIES, Columns, Entries, memory_name
+from traceanalyzer.ingest.entries import (
+    BATCH_ROWS,
+    COLLECTIVE_KEYS,
+    MEMORY_SERIES,
+    Columns,
+    Entries,
+    memory_name,
+    no_garbage_collection,
+)
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.pieces import BoundaryError, MismatchError, PieceCutter
 from traceanalyzer.ingest.raw import (
@@ -80,24 +87,12 @@ class PythonEngine:
         scan = Scan()
         entries = _PieceEntries(sink, losses, tables, scan)
         document = Document(source.path, iter(source), entries, losses)
-        with _no_garbage_collection():
+        with no_garbage_collection():
             document.read()
             entries.flush()
         scan.metadata, scan.container = document.metadata, document.container
         scan.whole = document.whole and not source.cut
         return scan
-
-
-class _no_garbage_collection:  # noqa: N801  (reads as a statement)
-    """Decoding makes many objects and no cycles: the collector would only cost time (a factor of 2 to 3)."""
-
-    def __enter__(self) -> None:
-        self._was_on = gc.isenabled()
-        gc.disable()
-
-    def __exit__(self, *_: object) -> None:
-        if self._was_on:
-            gc.enable()
 
 
 class _PieceEntries(Entries):

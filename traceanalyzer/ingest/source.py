@@ -57,9 +57,9 @@ class Source:
         self.json_bytes = 0
         self.cut = False
         self.checksum = 0
-        self._progress = progress
+        self.progress = progress
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Generator[bytes, None, None]:
         """Blocks of JSON text. Raises `UnreadableError` where the file cannot be opened or read at all."""
         with self._open() as handle:
             head = self._head(handle)
@@ -101,8 +101,8 @@ class Source:
         except OSError as error:
             raise UnreadableError(self.path, _reason(error)) from error
         self.file_bytes += len(data)
-        if self._progress and data:
-            self._progress(len(data))
+        if self.progress and data:
+            self.progress(len(data))
         return data
 
     def _plain(self, handle: BinaryIO, head: bytes) -> Iterator[bytes]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
+from traceanalyzer.render import cutting
 from traceanalyzer.render.cells import TextColumn
 from traceanalyzer.report import Column, Kind, Section
-from traceanalyzer.text import middle
 
 #: Names are cut to this where nothing else limits them: some C++ names have thousands of characters.
 LONGEST_NAME = 120
@@ -21,7 +21,8 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 #: Rather than give names less than this part of the width, or this many characters, columns are left out.
 _NAME_PART, _SHORTEST_NAME = 0.35, 24
 #: Kinds that can be narrower than their longest value: names are shortened in the middle, prose is wrapped.
-_ELASTIC: frozenset[Kind] = frozenset({"name", "path", "prose"})
+_CUT: frozenset[Kind] = frozenset({"name", "path"})
+_ELASTIC = _CUT | {"prose"}
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,11 @@ class Fitted:
 
 
 def with_bars(columns: Sequence[TextColumn], section: Section) -> Iterator[TextColumn]:
-    """The columns, with a drawn bar after each that wants one; the longest bar is the largest share."""
+    """The columns, with a drawn bar after each that wants one; a full bar is all of it."""
     for each in columns:
         yield each
         if each.column.bar:
-            shares = [share or 0.0 for share in section.frame[each.column.name]]
-            largest = max(shares, default=0.0) or 1.0
-            bars = tuple(_bar(share / largest) for share in shares)
+            bars = tuple(_bar(min(share or 0.0, 1.0)) for share in section.frame[each.column.name])
             yield TextColumn(Column(each.column.name, "", "bar", optional=1), "", bars, (False,) * len(bars))
 
 
@@ -66,13 +65,32 @@ def _too_many(columns: Sequence[TextColumn], width: int | None) -> set[str]:
         next_to_go = max(reversed(kept), key=lambda each: each.column.optional)  # the last one of equals
         kept.remove(next_to_go)
         going.add(next_to_go.column.heading)
-    return going
+    bars = {each.column.heading for each in kept if each.column.kind == "bar"}
+    return going if _apart(kept, width) else going | bars
+
+
+def _apart(columns: Sequence[TextColumn], width: int | None) -> bool:
+    """Whether names that differ still do when they are cut to what room there is."""
+    return all(
+        cutting.plainly_apart(each.cells, room, names=each.column.kind == "name")
+        for each, room in zip(columns, _widths(columns, width), strict=True)
+        if each.column.kind in _CUT
+    )
 
 
 def _fitted(columns: Sequence[TextColumn], going: set[str], width: int | None) -> Fitted:
     kept = [each for each in columns if each.column.heading not in going]
+    widths = _widths(kept, width)
+    kept = [_cut(each, room) for each, room in zip(kept, widths, strict=True)]
     left_out = [each.column.heading for each in columns if each.column.heading in going and each.column.heading]
-    return Fitted(kept, _widths(kept, width), left_out)
+    return Fitted(kept, widths, left_out)
+
+
+def _cut(column: TextColumn, width: int) -> TextColumn:
+    """The column with cells that fit its width, where they can be cut."""
+    if column.column.kind not in _CUT:
+        return column
+    return replace(column, cells=tuple(cutting.cut(column.cells, width, names=column.column.kind == "name")))
 
 
 def heading_lines(fitted: Fitted) -> Iterator[list[str]]:
@@ -127,9 +145,11 @@ def _elastic(column: TextColumn) -> bool:
 
 def _natural(column: TextColumn) -> int:
     """Width that shows everything."""
+    if column.column.kind == "bar":
+        return _BAR_WIDTH  # the empty part says what a full bar is
     texts = (column.column.heading, column.unit, *column.cells)
     longest = max(map(cell_len, texts)) + len(_mark_room(column))
-    return min(longest, LONGEST_NAME) if column.column.kind in ("name", "path") else longest
+    return min(longest, LONGEST_NAME) if column.column.kind in _CUT else longest
 
 
 def _room(columns: Sequence[TextColumn], width: int) -> int:
@@ -161,24 +181,12 @@ def _cell_lines(column: TextColumn, row: int, width: int) -> list[str]:
     text = column.cells[row]
     if column.column.kind == "prose":
         return wrapped(text, width)
-    if _elastic(column):
-        text = _shortened(text, width)
     return [text + (" !" if column.marked[row] else _mark_room(column))]
 
 
 def _mark_room(column: TextColumn) -> str:
     """What stands where a mark could stand."""
     return "  " if any(column.marked) else ""
-
-
-def _shortened(text: str, width: int) -> str:
-    """Shortened in the middle; some characters are two cells wide, which a second look takes care of."""
-    short = middle(text, width)
-    kept = width
-    while cell_len(short) > width and kept > 1:
-        kept -= 1
-        short = middle(text, kept)
-    return short
 
 
 def _aligned(text: str, column: TextColumn, width: int) -> str:

@@ -3,7 +3,7 @@
 The width is that of COLUMNS, else of the terminal. Output that goes elsewhere (a pipe, a file) without COLUMNS
 has no width: every column is there and names are whole up to `layout.LONGEST_NAME` characters, so that `grep`
 and `less` find what they look for. Where the width is short, the least wanted columns are left out, which is
-said below the table, and names are shortened in the middle. Colours are used on a terminal only, and never
+said below the table, and names are shortened (see `cutting`). Colours are used on a terminal only, and never
 where NO_COLOR is set.
 """
 
@@ -20,6 +20,7 @@ from traceanalyzer.render import cells, layout
 from traceanalyzer.report import Report, Section
 from traceanalyzer.text import visible
 
+_TO_SEE_THEM = " (to see them: COLUMNS=200, --format csv or -o FILE)"
 _BOLD, _DIM, _MARK = "bold", "dim", "bold red"
 _CLASS_STYLES = {
     "attention": "magenta", "moe": "bright_magenta", "gemm": "green", "convolution": "green", "norm": "cyan",
@@ -30,10 +31,18 @@ _CLASS_STYLES = {
 _LEVEL_STYLES = {"warning": "yellow", "error": "red"}
 
 
+class _Console(Console):
+    """A console that leaves it to its caller what a closed pipe means."""
+
+    def on_broken_pipe(self) -> None:
+        """Called while a `BrokenPipeError` is handled."""
+        raise
+
+
 def write(report: Report, file: IO[str], *, plain: bool = False) -> None:
     """Draw the whole report on a text stream; `plain` is without colours whatever the environment says."""
     width = _width(file)
-    console = Console(file=file, force_terminal=False if plain else None, highlight=False, markup=False, emoji=False)
+    console = _Console(file=file, force_terminal=False if plain else None, highlight=False, markup=False, emoji=False)
     for line in _lines(report, width):
         line.rstrip()
         console.print(line, soft_wrap=True)
@@ -61,7 +70,7 @@ def _lines(report: Report, width: int | None) -> Iterator[Text]:
         yield from _section(section, fitting, width)
     left_out = dict.fromkeys(heading for fitting in fitted for heading in fitting.left_out)
     if left_out:
-        yield from _dim(f"not shown at this width: {', '.join(left_out)}", width)
+        yield from _dim(f"not shown at this width: {', '.join(left_out)}{_TO_SEE_THEM}", width)
     if report.definitions:
         yield Text()
         yield from _definitions(report, width)

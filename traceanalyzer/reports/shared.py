@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import polars as pl
@@ -64,8 +65,13 @@ def _brief_ranges(numbers: list[int]) -> str:
 
 def _devices(run: Mapping[str, Any]) -> str:
     name = listed(run["gpus"], at_most=2) or "device of unknown name"
-    sms = f" ({', '.join(map(str, run['sms']))} SMs)" if run["sms"] else ""
+    sms = f" ({', '.join(map(str, run['sms']))} {_units(run['gpus'])})" if run["sms"] else ""
     return (f"{run['devices']:,} × " if run["devices"] > 1 else "") + name + sms
+
+
+def _units(gpus: Sequence[str]) -> str:
+    """What the multiprocessors of these devices are called."""
+    return "CUs" if gpus and all(re.search("AMD|Instinct|Radeon", gpu) for gpu in gpus) else "SMs"
 
 
 def _time(run: Mapping[str, Any], name: str, *, of: str = "") -> Fact:

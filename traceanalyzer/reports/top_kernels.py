@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
 from traceanalyzer.analyses import overview, top_kernels
-from traceanalyzer.choices import By
+from traceanalyzer.choices import By, Sort
 from traceanalyzer.report import Column, Remainder, Report, Section
 from traceanalyzer.reports import shared
 from traceanalyzer.trace import Trace
@@ -21,10 +22,12 @@ _MARKED = (
 _NOUNS: dict[By, str] = {"name": "kernel", "short": "short name", "class": "class"}
 
 
-def build(trace: Trace, rows: pl.DataFrame, *, by: By = "name", limit: int = 0, explain: bool = False) -> Report:
+def build(
+    trace: Trace, rows: pl.DataFrame, *, by: By = "name", sort: Sort = "total", limit: int = 0, explain: bool = False
+) -> Report:
     """One section per run with its `limit` first rows (0: all); what is left out is summed up below them.
 
-    `rows` are those of `top_kernels`, grouped `by` the same and, for `explain`, with the rules.
+    `rows` are those of `top_kernels`, grouped `by` and sorted the same and, for `explain`, with the rules.
     """
     devices = overview.devices(trace)
     runs = overview.runs(trace, per_device=devices).to_dicts()
@@ -32,7 +35,7 @@ def build(trace: Trace, rows: pl.DataFrame, *, by: By = "name", limit: int = 0, 
     shown = [frame.head(limit) if limit else frame for frame in per_run]
     nothing = "no kernel is left by what was asked for" if _any_activity(trace) else shared.NO_ACTIVITY
     traces = shared.traces(devices)
-    columns = _columns(by, rows, several_ranks=any(len(run["ranks"]) > 1 for run in runs))
+    columns = _columns(by, sort, rows, several_ranks=any(len(run["ranks"]) > 1 for run in runs))
     sections = [
         _section(run, each, cut, by, columns, nothing) for run, each, cut in zip(runs, per_run, shown, strict=True)
     ]
@@ -84,7 +87,7 @@ def _remainder(rest: pl.DataFrame, by: By) -> Remainder | None:
     return Remainder(rest.height, noun, int(rest["total_ns"].sum()), float(rest["share_of_kernel_time"].sum()))
 
 
-def _columns(by: By, rows: pl.DataFrame, *, several_ranks: bool) -> list[Column]:
+def _columns(by: By, sort: Sort, rows: pl.DataFrame, *, several_ranks: bool) -> list[Column]:
     name = Column("short_name", "kernel", "name") if by == "name" else Column("group", _NOUNS[by], "name")
     columns = [
         name,
@@ -108,4 +111,6 @@ def _columns(by: By, rows: pl.DataFrame, *, several_ranks: bool) -> list[Column]
     dropped = {"ranks"} if not several_ranks else set()
     if by == "class":
         dropped.add("class")
-    return [column for column in columns if column.name in rows.columns and column.name not in dropped]
+    shown = [column for column in columns if column.name in rows.columns and column.name not in dropped]
+    sorted_by = top_kernels.SORTED_BY.get(sort)  # what is sorted by is always shown
+    return [dataclasses.replace(column, optional=0) if column.name == sorted_by else column for column in shown]
