@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -280,3 +281,44 @@ def test_random_damage_gives_a_table_or_a_refusal(
     untouched = text[:first].decode("utf-8", "ignore")
     before = [name for name in NAMES if f'"{name}"' in untouched][:-1]
     assert names(trace)[: len(before)] == before
+
+
+EXTREMES: list[tuple[str, str, dict[str, int]]] = [
+    ("a time beyond all years", '"ts": 99999999999999999999', {"unusable-time": 1}),
+    ("a time of sixteen nines", '"ts": 9999999999999999', {"unusable-time": 1}),
+    ("a time with an exponent beyond all", '"ts": 1e99999999999999999999', {"damaged-event": 1}),
+    ("a number of five thousand digits", f'"ts": {"9" * 5000}', {"damaged-event": 1}),
+    ("half a character in the category", '"ts": 51, "cat": "ker\\ud800nel"', {"half-character": 1}),
+    ("half a character in the phase", '"ts": 51, "ph": "\\udc00"', {"half-character": 1}),
+    ("half a character in the thread", '"ts": 51, "tid": "\\ud800"', {"half-character": 1}),
+    ("a thousand brackets", f'"ts": {"[" * 3000}{"]" * 3000}', {}),
+]
+
+
+@pytest.mark.parametrize(("what", "change", "noted"), EXTREMES, ids=[row[0] for row in EXTREMES])
+@pytest.mark.parametrize("layout", ["kineto-new", "minimal"])
+def test_extremes_cost_at_most_their_event(
+    tmp_path: Path, what: str, change: str, noted: dict[str, int], layout: str
+) -> None:
+    old = '"ts": 51' if layout == "kineto-new" else '"ts":51'
+    trace = read_bytes(tmp_path, TEXTS[layout].replace(old, change, 1).encode())
+    assert [name for name in names(trace) if name != "k5"] == [*NAMES[:5], *NAMES[6:]], what
+    assert {code: codes(trace)[code] for code in noted} == noted
+    assert repr(ta.top_kernels(trace))
+
+
+@pytest.mark.parametrize("layout", ["kineto-new", "minimal"])
+def test_a_length_of_centuries_is_unusable(tmp_path: Path, layout: str) -> None:
+    text = re.sub(r'("ts": ?51,\s*"dur": ?)5\.5', r"\g<1>18446744073709551", TEXTS[layout])
+    trace = read_bytes(tmp_path, text.encode())
+    assert names(trace) == [*NAMES[:5], *NAMES[6:]]
+    assert codes(trace) == {"unusable-duration": 1}
+
+
+@pytest.mark.parametrize("base", ["1e30", str(2**63), "-9e18", '"12"', "null", "[]", "1.5"])
+@pytest.mark.parametrize("key", ["host_name", "trace_id", "distributedInfo"])
+def test_odd_metadata_is_no_obstacle(tmp_path: Path, base: str, key: str) -> None:
+    text = f'{{"baseTimeNanoseconds": {base}, "{key}": "\\ud800", "traceEvents": {bare_array(EVENTS)}}}'
+    trace = read_bytes(tmp_path, text.encode())
+    assert names(trace) == NAMES
+    assert trace.ranks.height == 1

@@ -67,7 +67,7 @@ def _take(event: Row, index: int, base: int, tables: dict[str, list[Row]], marks
         row = {**place, "category": category, "args": args, "ph": phase, "id": event.get("id")}
         marks.append((start, index, row))
     elif phase == "X":
-        duration = ns(event.get("dur"))
+        duration = ns(event.get("dur"), 10**18)
         if duration is not None and duration >= 0:
             _take_span({**place, "start_ns": start, "duration_ns": duration}, category, args, base, tables)
 
@@ -177,10 +177,13 @@ def number_of(value: Any) -> Decimal | None:
     return number if number.is_finite() else None
 
 
-def ns(value: Any) -> int | None:
-    """Microseconds -> nanoseconds, half to even."""
+def ns(value: Any, most: int = 4 * 10**18) -> int | None:
+    """Microseconds -> nanoseconds, half to even; None for times that cannot be."""
     number = number_of(value)
-    return None if number is None else int((number * 1000).quantize(Decimal(1), ROUND_HALF_EVEN))
+    if number is None or abs(number) > most:
+        return None
+    whole = int((number * 1000).quantize(Decimal(1), ROUND_HALF_EVEN))
+    return whole if abs(whole) <= most else None
 
 
 def integer(value: Any) -> int | None:

@@ -895,9 +895,9 @@ static text read_field(scanner *s, event *e, int key, text p, text end)
         last = e->category ? &s->categories[e->category].tid : &s->tids[e->phase];
         return or_odd(read_event_label(&e->tid, last, p, end), p, end, e, ODD_TID);
     case TS:
-        return or_odd(read_time(p, end, &e->time), p, end, e, ODD_TS);
+        return or_odd(read_time_within(p, end, LATEST_NS, &e->time), p, end, e, ODD_TS);
     case DUR:
-        return or_odd(read_time(p, end, &e->duration), p, end, e, ODD_DUR);
+        return or_odd(read_time_within(p, end, LONGEST_NS, &e->duration), p, end, e, ODD_DUR);
     case ID:
         e->has_id = *p != 'n';
         return *p == 'n' ? skip_value(p, end) : or_odd(read_integer(p, end, &e->id), p, end, e, ODD_ID);

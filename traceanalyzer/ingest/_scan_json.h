@@ -509,6 +509,16 @@ static inline text read_time(text p, text end, int64_t *nanoseconds)
     return read_any_time(p, end, nanoseconds);
 }
 
+/* Limits of times, which must equal those of values.py: sums of a base, a start and a length fit 64 bits. */
+#define LATEST_NS INT64_C(4000000000000000000)
+#define LONGEST_NS INT64_C(1000000000000000000)
+
+static inline text read_time_within(text p, text end, int64_t limit, int64_t *nanoseconds)
+{
+    p = read_time(p, end, nanoseconds);
+    return p && *nanoseconds <= limit && *nanoseconds >= -limit ? p : NULL;
+}
+
 /* digits / 10^decimals as the nearest double. */
 static int divided(uint64_t digits, int decimals, double *value)
 {

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from traceanalyzer.errors import NotATraceError, UnreadableError
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.repair import KINDS, LONGEST_ENTRY, NeedsMoreText, Repaired, repair
-from traceanalyzer.ingest.values import decoder
+from traceanalyzer.ingest.values import all_without_half_characters, decoder
 
 #: Pieces of this size keep the text and the decoded entries in the processor's cache.
 PIECE_BYTES = 600_000
@@ -27,6 +27,9 @@ _SKIP = re.compile(r"[\s,]*")
 _SPACE = re.compile(r"\s*")
 #: A decoding error this close to the end of the text may only mean that the text goes on.
 _NEAR_END = 12
+_HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+#: Damage in JSON; numbers of more digits than Python takes, or exponents beyond Decimal's; nesting without end.
+_DECODING_ERRORS = (ValueError, ArithmeticError, RecursionError)
 _BAD_BYTES = re.compile("[\udc80-\udcff]")
 _WINDOW_BYTES = 1 << 12
 
@@ -176,7 +179,7 @@ class Document:
         while True:
             try:
                 value, end = self._decode(_readable(text))
-            except (JSONDecodeError, RecursionError) as error:
+            except _DECODING_ERRORS as error:
                 if not _may_go_on(error, text, 0):
                     return None, self._skip_damaged_value(text, error)
                 more = self._more(text, max(PIECE_BYTES, len(text)))
@@ -190,8 +193,7 @@ class Document:
                 if more != text:
                     text = more
                     continue
-            self._count_bad_bytes(text, 0, end)
-            return value, text[end:]
+            return self._checked(value, text, 0, end), text[end:]
 
     def _skip_damaged_value(self, text: str, error: Exception) -> str:
         """Metadata that does not parse: go on at the event array, if one follows."""
@@ -286,7 +288,7 @@ class Document:
             self._constants = 0
             try:
                 value, end = self._strict.raw_decode(readable, position)
-            except (JSONDecodeError, RecursionError) as error:
+            except _DECODING_ERRORS as error:
                 resumed = self._resume(readable, position, error, final=final)
                 if resumed is None:
                     return (len(text), "ended") if final else (position, "more")
@@ -294,7 +296,7 @@ class Document:
                 continue
             if end == len(text) and not final and not isinstance(value, dict):
                 return position, "more"
-            self._count_bad_bytes(text, position, end)
+            value = self._checked(value, text, position, end)
             if self._constants:
                 at = self._byte(text, position)
                 self._losses.add("not-a-number", KINDS["not-a-number"], at=at, count=self._constants)
@@ -329,12 +331,22 @@ class Document:
     def _take_repaired(self, text: str, position: int, repaired: Repaired) -> int:
         for kind, count in repaired.kinds.items():
             self._losses.add(kind, KINDS[kind], at=self._byte(text, position), count=count)
-        self._entries.entry(repaired.value)
+        self._entries.entry(self._checked(repaired.value, text, position, repaired.end))
         return repaired.end
 
     def _count_constant(self, _: str) -> None:
         """NaN, Infinity and -Infinity, which the decoder knows: read as missing, and counted with a whole entry."""
         self._constants += 1
+
+    def _checked(self, value: Any, text: str, start: int, end: int) -> Any:
+        """A decoded value whose texts can be stored; what had to be replaced is counted."""
+        self._count_bad_bytes(text, start, end)
+        halves = _HALF_ESCAPE.search(text, start, end)
+        if halves and (clean := all_without_half_characters(value)) != value:
+            message = "texts with half of a surrogate pair; the halves were replaced"
+            self._losses.add("half-character", message, at=self._byte(text, halves.start()))
+            return clean
+        return value
 
     def _count_bad_bytes(self, text: str, start: int, end: int) -> None:
         if not text.isascii() and (bad := _BAD_BYTES.search(text, start, end)):

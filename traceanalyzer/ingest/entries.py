@@ -24,7 +24,7 @@ from traceanalyzer.ingest.raw import (
     new_column,
     raw_types,
 )
-from traceanalyzer.ingest.values import canonical_json, convert, to_label, to_ns, to_number, to_text
+from traceanalyzer.ingest.values import LONGEST_NS, canonical_json, convert, to_label, to_ns, to_number, to_text
 from traceanalyzer.schema import Column
 
 #: Rows of a table that are gathered before they become a frame.
@@ -67,7 +67,7 @@ class Entries:
 
     def __init__(self, sink: Sink, losses: Losses, tables: frozenset[str], scan: Scan) -> None:
         self._sink, self._losses, self._scan = sink, losses, scan
-        self._dictionary = Dictionary(losses)
+        self._dictionary = Dictionary()
         wanted = set(tables) | {"slices", "marks"}  # what a producer's rule may need
         self._tables = {name: Columns(name) for name in sorted(wanted)}
 
@@ -204,7 +204,7 @@ class Entries:
             return None
         if not with_duration:
             return start, 0
-        duration = to_ns(value.get("dur"))
+        duration = to_ns(value.get("dur"), LONGEST_NS)
         if duration is None:
             self._losses.add("unusable-duration", "events without a usable duration were dropped")
             return None

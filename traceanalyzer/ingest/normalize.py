@@ -21,7 +21,7 @@ from traceanalyzer.ingest.categories import FLOW_PHASES
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.producers import FileFacts, identify, reclassify
 from traceanalyzer.ingest.raw import RAW_FIELDS, Dictionary, Filled, Late, RawColumns, Scan, arg_columns
-from traceanalyzer.ingest.values import to_integer, to_signed_64
+from traceanalyzer.ingest.values import LATEST_NS, to_integer, to_signed_64
 
 _STREAM_PREFIX = "stream "
 _KINDS = {
@@ -122,7 +122,15 @@ class FileTables:
         slices = tables.get("slices", _empty("slices"))
         producer = identify(facts, slices)
         self._reclassify(facts, tables, slices)
-        return ReadFile(tables, scan, producer, to_integer(scan.metadata.get("baseTimeNanoseconds")) or 0)
+        return ReadFile(tables, scan, producer, self._base(scan))
+
+    def _base(self, scan: Scan) -> int:
+        """What is added to every time."""
+        base = to_integer(scan.metadata.get("baseTimeNanoseconds")) or 0
+        if -LATEST_NS <= base <= LATEST_NS:
+            return base
+        self._losses.add("unusable-base", "baseTimeNanoseconds is no possible time; times are as in the file")
+        return 0
 
     def _reclassify(self, facts: FileFacts, tables: dict[str, pl.DataFrame], slices: pl.DataFrame) -> None:
         moved = reclassify(facts, slices)

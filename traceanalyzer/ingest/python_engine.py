@@ -52,6 +52,8 @@ from traceanalyzer.schema import Column
 EXACT_MICROSECONDS = float(1 << 40)
 #: How far such a double may be from the decimal number that was written, in nanoseconds.
 _DOUBLE_ERROR_NS = 0.13
+#: Digits before the point of the latest time that is taken for one (`values.LATEST_NS`).
+_MOST_DIGITS = 16
 #: Categories beyond the known ones that may get a struct of their own.
 _MOST_CATEGORIES = 300
 #: After so many pieces in a row that did not fit the structs, pieces are no longer tried.
@@ -489,7 +491,11 @@ def _digits_ns(block: np.ndarray) -> np.ndarray | None:
     dots = np.flatnonzero(block[0] == ord(".")).tolist() if length else []
     dot = dots[0] if dots else length
     decimals = max(length - dot - 1, 0)
-    if not 0 < length <= 19 or decimals > 3 or (dots and not (block[:, dot] == ord(".")).all()):
+    if not 0 < length <= _MOST_DIGITS + 4 or dot > _MOST_DIGITS or decimals > 3:
+        return None
+    if dots and not (block[:, dot] == ord(".")).all():
+        return None
+    if dot == _MOST_DIGITS and (block[:, 0] > ord("3")).any():  # beyond LATEST_NS, perhaps beyond 64 bits
         return None
     total = np.zeros(count, np.int64)
     for position in range(length):

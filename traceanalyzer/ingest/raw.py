@@ -15,6 +15,7 @@ import numpy as np
 
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.source import Source
+from traceanalyzer.ingest.values import without_half_characters
 from traceanalyzer.schema import COLLECTIVES, EVENT_TABLES, Column, table
 
 #: ``small``: a kind, phase or flag (one byte). ``code``: text as a dictionary code. ``time``: Int64 ns.
@@ -63,10 +64,9 @@ def raw_types(table_name: str) -> dict[str, RawType]:
 class Dictionary(dict[str, int]):
     """Text -> code, in order of first appearance. Code 0 stands for null."""
 
-    def __init__(self, losses: Losses) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.texts: list[str | None] = [None]
-        self._losses = losses
 
     def __missing__(self, text: str) -> int:
         code = len(self.texts)
@@ -79,13 +79,8 @@ class Dictionary(dict[str, int]):
         return 0 if text is None else self[text]
 
     def cleaned(self, text: str) -> str:
-        """Text that can be stored: half characters, written as escapes, become replacement characters."""
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            self._losses.add("half-character", "texts with half of a surrogate pair; the halves were replaced")
-            return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-        return text
+        """Text that can be stored."""
+        return without_half_characters(text)
 
 
 _ARRAY_CODES: dict[str, Literal["B", "I", "q"]] = {"small": "B", "code": "I", "time": "q"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from json import JSONDecodeError, JSONDecoder
+from json import JSONDecoder
 from typing import Any
 
 #: Stands in the text where bytes are missing. No repair reaches across it.
@@ -96,7 +96,7 @@ def _decoded(text: str, end: int, kinds: Counter[str], decoder: JSONDecoder) -> 
         return None
     try:
         value = decoder.decode(text)
-    except (JSONDecodeError, RecursionError):
+    except (ValueError, ArithmeticError, RecursionError):
         return None
     return Repaired(value, end, kinds) if isinstance(value, dict) else None
 

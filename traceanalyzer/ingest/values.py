@@ -13,8 +13,10 @@ from typing import Any
 
 from traceanalyzer.schema import ArgKind
 
-#: A time further than this from 0 does not fit 64 bits of nanoseconds.
-LIMIT_NS = (1 << 63) - 1
+#: Times beyond these are damage (a start after 2096, a length of 31 years); within them, the sum of a base, a start and
+#: a length fits 64 bits.
+LATEST_NS = 4 * 10**18
+LONGEST_NS = 10**18
 _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
 _LARGEST_EXPONENT = 18
 _SIGNED_64 = 1 << 63
@@ -45,7 +47,7 @@ def _finite(value: Any) -> Decimal | None:
     return number if number.is_finite() else None
 
 
-def to_ns(microseconds: Any) -> int | None:
+def to_ns(microseconds: Any, limit: int = LATEST_NS) -> int | None:
     """Microseconds as recorded -> whole nanoseconds, half to even; None for what is no usable time."""
     if type(microseconds) is int:
         nanoseconds = microseconds * 1000
@@ -54,7 +56,7 @@ def to_ns(microseconds: Any) -> int | None:
         if number is None:
             return None
         nanoseconds = int(_EXACT.to_integral_value(_EXACT.multiply(number, 1000)))
-    return nanoseconds if -LIMIT_NS <= nanoseconds <= LIMIT_NS else None
+    return nanoseconds if -limit <= nanoseconds <= limit else None
 
 
 def to_integer(value: Any) -> int | None:
@@ -111,7 +113,27 @@ def canonical_json(value: Any) -> str | None:
     """JSON text with one spelling for equal values. A string stands for itself: some writers quote whole lists."""
     if value is None or isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False, default=float)
+    return without_half_characters(json.dumps(value, ensure_ascii=False, default=float))
+
+
+def without_half_characters(text: str) -> str:
+    """Text that can be stored: halves of surrogate pairs, which JSON can spell, become replacement characters."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def all_without_half_characters(value: Any) -> Any:
+    """The same for every text of a decoded value."""
+    if isinstance(value, str):
+        return without_half_characters(value)
+    if isinstance(value, list):
+        return [all_without_half_characters(each) for each in value]
+    if isinstance(value, dict):
+        return {without_half_characters(key): all_without_half_characters(each) for key, each in value.items()}
+    return value
 
 
 CONVERTERS = {
