@@ -319,6 +319,16 @@ def test_damaged_text_is_read_alike(tmp_path: Path, entries: list[Any], layout: 
 
 
 @needs_native
+def test_asynchronous_marks_are_joined_by_all_that_they_say(tmp_path: Path) -> None:
+    """`id2` and `scope` tell marks of one name apart, however many events stand around them."""
+    marks = [{"ph": phase, "cat": "frames", "name": "frame", "pid": 1, "tid": 2, "ts": 2 * i + (phase == "e") * 1000,
+              "id2": {"local": f"0x{i:x}"}, "scope": f"s{i % 3}"} for phase in "be" for i in range(400)]  # fmt: skip
+    trace = assert_engines_agree(write_text(tmp_path, compact(marks, METADATA)))
+    assert isinstance(trace, ta.Trace)
+    assert trace.slices["duration_ns"].to_list() == [1_000_000] * 400
+
+
+@needs_native
 def test_many_files_at_once_have_scanners_of_their_own(tmp_path: Path) -> None:
     paths = []
     for rank in range(4):
