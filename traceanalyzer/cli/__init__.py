@@ -57,13 +57,20 @@ def _traces_hint(args: Sequence[str]) -> str:
     return f"; did you mean: {PROGRAM} top-kernels {shlex.join(args)}"
 
 
-@click.command(PROGRAM, cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    PROGRAM,
+    cls=LazyGroup,
+    epilog=f"Example: {PROGRAM} top-kernels run/",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, "-V", "--version", message=f"{PROGRAM} %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Where does the GPU time go? Answers from a folder of torch/Kineto trace files, offline.
+    """Where does the GPU time go? Answers from a folder of torch or Chrome trace files, one per rank, offline.
 
-    TRACE is a file, a folder, a quoted glob, or - for standard input; plain or gzip, one rank or many.
+    TRACE is a file, a folder, a quoted glob, or - for standard input; gzipped or not, one rank or many. Read are Kineto
+    traces of PyTorch 1.8 to 2.13 (CUDA, ROCm, XPU), those of other GPU producers by a rule each (nsys exports, rocprof,
+    Ascend msprof, CUPTI dumps, Intel unitrace, JAX/XLA, Triton Proton), and any other Chrome trace as plain slices.
     """
     ctx.default_map = config.defaults(ctx.invoked_subcommand)
 

@@ -7,7 +7,7 @@ import click
 from traceanalyzer.cli import options
 
 
-@click.group("cache", invoke_without_command=True)
+@click.group("cache", invoke_without_command=True, epilog="Example: traceanalyze cache info")
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """What does the store of parsed tables hold?

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from traceanalyzer.classify.rules import RuleTable
 
 
-@click.command("top-kernels")
+@click.command("top-kernels", epilog="Example: traceanalyze top-kernels run/ --by class --rank 0-3")
 @options.trace_inputs("runs", "ranks", "devices", "streams", "between_ns")
 @click.option(
     "--by",
