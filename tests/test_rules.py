@@ -348,7 +348,7 @@ def test_a_rule_on_the_function_is_not_misled_by_arguments(tmp_path: Path) -> No
         ("[[rule]]\nclass = 'gemm'\npattern = 'x'\nignore_case = 'yes'\n", "rule 1: ignore_case must be true or false"),
         ("[[rule]]\nclass = 'gemm'\npattern = 'x'\nwhere = 'args'\n", "rule 1: where is 'args', must be"),
         ("[[rule]]\nclass = 'gemm'\npattern = 'x'\nnote = 3\n", "rule 1: note must be a string"),
-        ("[[rule]]\nclass = 'gemm'\npatern = 'x'\n", "rule 1: unknown key 'patern' (did you mean 'pattern'?); there are id, class, "),
+        ("[[rule]]\nclass = 'gemm'\npatern = 'x'\n", "unknown key 'patern' (did you mean 'pattern'?); there are id, "),
         (
             "[[rule]]\nclass = 'gemm'\npattern = 'x'\n[[rule]]\nclass = 'moe'\npattern = 'y'\nexample = 'z'\n",
             "rule 2: its pattern does not match its own example 'z'",

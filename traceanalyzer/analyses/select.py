@@ -9,7 +9,6 @@ import polars as pl
 
 from traceanalyzer import schema
 from traceanalyzer.analyses.arguments import Values, labels, need_trace, numbers
-from traceanalyzer.analyses.device_time import all_activity
 from traceanalyzer.analyses.stretch import Between, Stretch, narrowed, windows_of
 from traceanalyzer.errors import UsageError
 from traceanalyzer.ingest.identity import natural_key
@@ -39,12 +38,14 @@ def select(
     device or stream that is not there, and for a stretch of time in which no file is.
     """
     need_trace(trace, "select")
-    windows = trace.windows if isinstance(trace, Stretch) else None
-    activity = all_activity(trace)
+    before = trace if isinstance(trace, Stretch) else None
     chosen = _choose_sources(trace.used, labels("runs", runs), numbers("ranks", ranks))
     if chosen.height < trace.used.height:
         trace = _only_sources(trace, chosen)
-        activity = activity.filter(pl.col("source").is_in(chosen["source"].to_list()))
+    activity, windows = trace.kernels, None
+    if before is not None:
+        activity = before.activity.filter(pl.col("source").is_in(chosen["source"].to_list()))
+        windows = before.windows
     if between_ns is not None:
         windows = windows_of(trace.used, _pair(between_ns), within=windows)
     activity = _only_labels(activity, "device", labels("devices", devices))

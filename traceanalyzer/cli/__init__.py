@@ -13,7 +13,7 @@ import click
 
 from traceanalyzer._version import __version__
 from traceanalyzer.cli import config
-from traceanalyzer.errors import TraceAnalyzerError
+from traceanalyzer.errors import OutputError, TraceAnalyzerError
 from traceanalyzer.render.pipe import abandon_standard_output
 from traceanalyzer.text import did_you_mean
 
@@ -82,7 +82,7 @@ def main(args: Sequence[str] | None = None) -> int:
         words = [*words[1:], "--help"]
     try:
         result = cli.main(words or ["--help"], prog_name=PROGRAM, standalone_mode=False)
-        sys.stdout.flush()
+        _flush()
         return result if isinstance(result, int) else 0
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else PROGRAM
@@ -96,6 +96,17 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     except (click.Abort, KeyboardInterrupt):
         return _say(f"{PROGRAM}: interrupted", INTERRUPTED)
+
+
+def _flush() -> None:
+    """Meet what is wrong with standard output here, not when Python ends."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        abandon_standard_output()
+        raise OutputError("standard output", error.strerror or str(error)) from error
 
 
 def _say(line: str, exit_code: int) -> int:
