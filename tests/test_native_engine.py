@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from layouts import LAYOUTS, compact
 from polars.testing import assert_frame_equal
+from shared import CORPUS, needs_corpus
 from strategies_events import events
 from test_reader import METADATA, chunks
 
@@ -343,6 +344,13 @@ def test_many_files_at_once_have_scanners_of_their_own(tmp_path: Path) -> None:
 @needs_native
 def test_escaped_names_and_compact_text(tmp_path: Path) -> None:
     assert_engines_agree(write_text(tmp_path, compact([kernel('a "quoted" \\ name', at=1, dur=2)] * 3, METADATA)))
+
+
+@needs_native
+@needs_corpus
+@pytest.mark.parametrize("path", sorted(str(path.relative_to(CORPUS)) for path in CORPUS.glob("*/*.json*")))
+def test_real_files_are_read_alike(path: str) -> None:
+    assert_engines_agree(CORPUS / path)
 
 
 # -- inflating ahead ------------------------------------------------------------------------------------------------
