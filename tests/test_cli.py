@@ -103,6 +103,16 @@ def test_without_a_command_there_is_help(run: Run) -> None:
     assert run().code == 0
 
 
+def test_help_is_a_word_as_well(run: Run) -> None:
+    assert run("help") == run("--help")
+    assert run("help", "top-kernels") == run("top-kernels", "--help")
+
+
+def test_cache_alone_is_its_help(run: Run) -> None:
+    assert run("cache") == run("cache", "--help")
+    assert run("cache").code == 0
+
+
 def test_the_module_can_be_run() -> None:
     assert subprocess_of("-m", "traceanalyzer", "--version").stdout.startswith("traceanalyze ")
 
@@ -162,6 +172,10 @@ def test_json_by_the_contract(run: Run, folder: Path) -> None:
         (["--filter", "^gemm"], ["gemm_a", "gemm_b"]),
         (["--limit", "1"], ["gemm_a"]),
         (["--limit", "0"], ["gemm_a", "gemm_b", "norm"]),
+        (["--class", "norm"], ["norm"]),
+        (["--class", "norm", "--class", "gemm"], ["gemm_a", "gemm_b", "norm"]),
+        (["--class", "norm,gemm", "--filter", "_b"], ["gemm_b"]),
+        (["--sort", "min"], ["gemm_a", "gemm_b", "norm"]),
         (["--sort", "mean"], ["gemm_a", "gemm_b", "norm"]),
         (["--sort", "name"], ["gemm_a", "gemm_b", "norm"]),
     ],
@@ -198,8 +212,21 @@ def test_no_device_activity_is_an_empty_table_and_a_note(run: Run, tmp_path: Pat
 
 
 def test_nothing_left_by_the_filter_is_not_called_no_activity(run: Run, folder: Path) -> None:
-    result = run("top-kernels", folder, "--filter", "nothing")
-    assert (result.code, "no kernel is left by what was asked for" in result.out) == (0, True)
+    for options, words in {
+        ("--filter", "nosuch"): "no kernel name matches 'nosuch' (regex, case-sensitive; (?i) makes it insensitive)",
+        ("--class", "moe"): "no kernel of class moe in what was asked for",
+        ("--between", "0.0901..0.094"): "no kernel starts in what was asked for",
+    }.items():
+        result = run("top-kernels", folder, *options)
+        assert result.code == 0
+        assert words in " ".join(result.out.split())
+        assert "not shown at this width" not in result.out
+
+
+def test_an_empty_stretch_is_idle(run: Run, tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [kernel("k", at=0, dur=5), kernel("k", at=100, dur=5)])
+    assert "span 40.0 µs  ·  busy 0 ns (0.0%)" in run("top-kernels", path, "--between", "0.02..0.06").out
+    assert "idle 40.0 µs (100.0%)" in run("top-kernels", path, "--between", "0.02..0.06").out
 
 
 def test_the_order_of_files_does_not_show(run: Run, folder: Path) -> None:
@@ -295,8 +322,11 @@ def test_quiet_is_quiet(run: Run, folder: Path, tmp_path: Path) -> None:
     assert run("top-kernels", folder, "-q", "-o", tmp_path / "out.csv").err == ""
 
 
-def test_a_reader_that_leaves_early_is_no_error(folder: Path) -> None:
-    command = f"{sys.executable} -m traceanalyzer top-kernels {folder} --format json -q; echo code $? >&2"
+@pytest.mark.parametrize(
+    "args", ["top-kernels FOLDER -q", "top-kernels FOLDER --format json -q", "info FOLDER", "--help", "cache --help"]
+)
+def test_a_reader_that_leaves_early_is_no_error(folder: Path, args: str) -> None:
+    command = f"{sys.executable} -m traceanalyzer {args.replace('FOLDER', str(folder))}; echo code $? >&2"
     done = subprocess.run(["bash", "-c", f"({command}) | true"], capture_output=True, text=True, check=True)
     assert done.stderr == "code 0\n"
 
@@ -331,6 +361,14 @@ def test_output_survives_a_terminal_without_unicode(folder: Path) -> None:
         (["top-kernels", "FOLDER", "--rank", "3-1"], 2, "'3-1' is no list of ranks"),
         (["top-kernels", "FOLDER", "--stream", "3"], 2, "no stream 3 in these files; streams: 7, 8"),
         (["top-kernels", "FOLDER", "--between", "5"], 2, "'5' is no stretch of milliseconds"),
+        (["top-kernels", "FOLDER", "--between", "1...5"], 2, "'1...5' is no stretch of milliseconds"),
+        (["top-kernels", "FOLDER", "--between", "7..9"], 2, "the trace ends at 0.1 ms"),
+        (["top-kernels", "FOLDER", "--class", "norn"], 2, "did you mean 'norm'?"),
+        (["top-kernels", "FOLDER", "--limit", "five"], 2, "'five' is not a whole number"),
+        (["top-kernels", "FOLDER", "-o", "out"], 2, "out: the name has no ending that says the format (.txt,"),
+        (["FOLDER"], 2, "did you mean: traceanalyze top-kernels "),
+        (["some.json.gz", "-q"], 2, "did you mean: traceanalyze top-kernels some.json.gz -q"),
+        (["help", "nothing-like-it"], 2, "there are info, top-kernels, schema, cache"),
         (["top-kernels", "FOLDER", "--rank-regex", "("], 2, ""),
         (["top-kernels", "FOLDER", "--rules", "missing.toml"], 2, "missing.toml"),
         (["top-kernels", "FOLDER", "-o", "out.pdf"], 2, "out.pdf: no format goes with '.pdf'"),
@@ -363,6 +401,9 @@ def test_a_broken_file_among_good_ones_is_a_note(run: Run, folder: Path, tmp_pat
     result = run("top-kernels", folder, broken)
     assert result.code == 0
     assert "broken.json" in result.err
+    result = run("top-kernels", folder, "nope")
+    assert (result.code, result.err.splitlines()[0]) == (0, "warning: nope: no such file or directory; left out")
+    assert "error" not in run("info", folder, "nope").out
 
 
 def test_interruption_has_its_own_exit_code(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,7 +469,7 @@ def test_the_command_line_counts_before_the_file(run: Run, folder: Path, configu
         ("limt = 3", "no command has an option 'limt'; did you mean 'limit'?"),
         ("[top-kernel]\nlimit = 3", "[top-kernel] is no command; did you mean 'top-kernels'?"),
         ("[schema]\nlimit = 3", "schema has no option 'limit'"),
-        ('limit = "many"', "limit: 'many' is not a valid integer"),
+        ('limit = "many"', "limit: 'many' is not a whole number"),
         ('[top-kernels]\nby = "size"', "by: 'size' is not one of"),
         ('rank = "x"', "rank: 'x' is no list of ranks"),
     ],
@@ -453,7 +494,7 @@ def test_texts_of_selections() -> None:
     assert between("10..20.5") == (10_000_000, 20_500_000)
     assert between("..1") == (None, 1_000_000)
     assert between("0.000001..") == (1, None)
-    for wrong in ("..x", "5..5", "5..4", "nan..5", "1", "inf.."):
+    for wrong in ("..x", "5..5", "5..4", "nan..5", "1", "inf..", "1...5", ".5..1", "1..2..3", "1e3..2"):
         with pytest.raises(click.BadParameter):
             between(wrong)
 

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from layouts import LAYOUTS, compact
 from polars.testing import assert_frame_equal
+from shared import CORPUS, needs_corpus
 from strategies_events import events
 from test_reader import METADATA, chunks
 
@@ -264,6 +265,49 @@ def test_texts_are_kept_as_they_are(tmp_path: Path, texts: list[str], ascii_only
     assert trace.ops[key].cast(pl.String).to_list() == texts
 
 
+_LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.integers(-3, 3), st.floats(allow_nan=False, allow_infinity=False),
+    st.decimals(-10, 10**6, places=3).map(float), st.text(max_size=5), st.sampled_from(["a", 'q"', "b\\", "\n", "/"]),
+)  # fmt: skip
+_VALUES = st.recursive(
+    _LEAVES,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=3), inner, max_size=4)),
+    max_leaves=12,
+)
+_SPELLINGS = st.sampled_from([(", ", ": "), (",", ":"), (", ", ":"), (" ,  ", " : ")])
+
+
+@needs_native
+@LENIENT
+@given(st.lists(st.tuples(_VALUES, _SPELLINGS, st.booleans()), min_size=1, max_size=8))
+def test_json_values_have_one_spelling(tmp_path: Path, values: list[tuple[Any, tuple[str, str], bool]]) -> None:
+    """The scanner passes on what is spelled as json.dumps would; everything else is decoded and spelled anew."""
+    texts = []
+    for value, separators, ascii_only in values:
+        text = json.dumps(value, separators=separators, ensure_ascii=ascii_only)
+        texts.append(f'{{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 1, "args": {{"Input Dims": {text}}}}}')
+        texts.append(f'{{"ph": "X", "ts": 1, "dur": 1, "args": {{"x": {text}}}}}')
+    trace = read_events(tmp_path, *texts)
+    for (value, _, _), dims, args in zip(values, trace.ops["input_dims"], trace.slices["args"], strict=True):
+        assert (json.loads(dims) if dims is not None and not isinstance(value, str) else dims) == value
+        assert args == json.dumps({"x": value}, ensure_ascii=False)
+
+
+@needs_native
+@pytest.mark.parametrize(
+    "number", ["1.50", "-0", "-0.0", "0.00001", "0.0001", "1e5", "1E-7", "123456789012345.5", "0.1234567890123456",
+               "100000000000000000000", "5.0", "0.00", "12345678901234.5", "1.10", "00", "1."],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "around", ["%s", "[%s, 1]", '{"a": %s, "b": {"a": %s}}', '{"a": %s, "a": %s}', "{ }", '{"a" : %s}']
+)
+def test_numbers_have_one_spelling(tmp_path: Path, number: str, around: str) -> None:
+    value = around.replace("%s", number)
+    read_events(tmp_path, a_kernel(), f'{{"ph": "X", "ts": 1, "dur": 1, "args": {{"x": {value}}}}}',
+                f'{{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 1, "args": {{"Input type": {value}}}}}', a_kernel(),
+                f'{{"ph": "X", "cat": "cpu_op", "ts": 2, "dur": 1, "args": {{"Input type": {value}}}}}')  # fmt: skip
+
+
 # -- whole files ----------------------------------------------------------------------------------------------------
 
 
@@ -319,6 +363,16 @@ def test_damaged_text_is_read_alike(tmp_path: Path, entries: list[Any], layout: 
 
 
 @needs_native
+def test_asynchronous_marks_are_joined_by_all_that_they_say(tmp_path: Path) -> None:
+    """`id2` and `scope` tell marks of one name apart, however many events stand around them."""
+    marks = [{"ph": phase, "cat": "frames", "name": "frame", "pid": 1, "tid": 2, "ts": 2 * i + (phase == "e") * 1000,
+              "id2": {"local": f"0x{i:x}"}, "scope": f"s{i % 3}"} for phase in "be" for i in range(400)]  # fmt: skip
+    trace = assert_engines_agree(write_text(tmp_path, compact(marks, METADATA)))
+    assert isinstance(trace, ta.Trace)
+    assert trace.slices["duration_ns"].to_list() == [1_000_000] * 400
+
+
+@needs_native
 def test_many_files_at_once_have_scanners_of_their_own(tmp_path: Path) -> None:
     paths = []
     for rank in range(4):
@@ -333,6 +387,13 @@ def test_many_files_at_once_have_scanners_of_their_own(tmp_path: Path) -> None:
 @needs_native
 def test_escaped_names_and_compact_text(tmp_path: Path) -> None:
     assert_engines_agree(write_text(tmp_path, compact([kernel('a "quoted" \\ name', at=1, dur=2)] * 3, METADATA)))
+
+
+@needs_native
+@needs_corpus
+@pytest.mark.parametrize("path", sorted(str(path.relative_to(CORPUS)) for path in CORPUS.glob("*/*.json*")))
+def test_real_files_are_read_alike(path: str) -> None:
+    assert_engines_agree(CORPUS / path)
 
 
 # -- inflating ahead ------------------------------------------------------------------------------------------------

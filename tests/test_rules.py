@@ -130,7 +130,8 @@ def test_classes_of_names_that_mislead(name: str, kernel_class: str) -> None:
     assert TABLE.classify(name).kernel_class == kernel_class
 
 
-# Names of sglang, vLLM, FlashInfer, aiter, DeepGEMM, llama.cpp, XLA and Ascend, by class.
+# Names as sglang, vLLM, FlashInfer, FLA, Liger, llama.cpp, XLA and Ascend have them; under other, made-up ones that
+# merely contain the letters of a class.
 KNOWN = {
     "attention": """
         _fwd_kernel_stage1 _fwd_kernel_stage2 _fwd_grouped_kernel_stage1 _fwd_kernel _bwd_kernel
@@ -139,8 +140,8 @@ KNOWN = {
         _tiled_sparse_decode_kernel _grouped_decode_kernel reduce_segments BatchDecodeWithPagedKVCacheKernel
         BatchPrefillWithRaggedKVCacheKernel PersistentVariableLengthMergeStatesKernel MergeStateKernel
         _fwd_kernel_flash_decode_stage1 get_mla_metadata_kernel flash_fwd_splitkv_mla_kernel
-        sparse_attn_fwd_kernel _fwd_kernel_token_att1 kernel_mha paged_attention_v1_kernel
-        mla_decode_stage1_asm _verify_prefix_stage1 _cp_lse_combine_kernel _decode_softmax_reducev_fwd
+        _fwd_kernel_token_att1 kernel_mha paged_attention_v1_kernel
+        _verify_prefix_stage1 _cp_lse_combine_kernel _decode_softmax_reducev_fwd
         decode_kernel _chunk_scan_fwd_kernel _chunk_cumsum_fwd_kernel _state_passing_fwd_kernel
         chunk_fwd_kernel_o fused_recurrent_gated_delta_rule_fwd_kernel _selective_scan_update_kernel
         selective_scan_fwd_kernel recompute_w_u_fwd_kernel solve_tril_16x16_kernel
@@ -149,12 +150,12 @@ KNOWN = {
     "copy_cast": """
         reshape_and_cache_kernel concat_and_cache_mla_kernel _write_pool_kernel store_kvcache
         set_mla_kv_buffer_kernel _set_k_and_s_triton_kernel destindex_copy_kv _fwd_kernel_destindex_copy_kv
-        copy_blocks_kernel gather_cache_kernel cp_gather_cache transfer_kernel_kv
+        copy_blocks_kernel gather_cache_kernel cp_gather_cache
         indexer_k_quant_and_cache_kernel copy_all_layer_kv_cache_tiled transpose_kernel _cast_kernel
     """,
     "moe": """
         fused_moe_kernel moe_align_block_size_kernel count_and_sort_expert_tokens_kernel
-        batched_triton_kernel_moe ep_scatter_moe topkGatingSoftmax moe_sum_reduce_kernel
+        batched_triton_kernel topkGatingSoftmax moe_sum_reduce_kernel
         _moe_sum_reduce_kernel moe_fused_gate_kernel pre_reorder_triton_kernel post_reorder_triton_kernel
         grouped_topk_fused_kernel expandInputRowsKernel compute_src2dst_triton_kernel
         _fwd_kernel_ep_gather_expert
@@ -162,15 +163,15 @@ KNOWN = {
     "quantize": """
         _per_token_group_quant_fp8 per_token_group_quant_8bit_kernel _per_token_quant_int8
         scaled_fp8_quant_kernel static_scaled_int8_quant_kernel cvt_fp16_to_fp4 kDequantizeBlockwise
-        per_tensor_absmax_quant
+        per_tensor_absmax_kernel
     """,
     "activation": """
-        silu_and_mul_kernel _silu_and_mul_kernel act_and_mul_kernel gelu_tanh_and_mul _swiglu_forward_kernel
+        silu_and_mul_kernel _silu_and_mul_kernel act_and_mul_kernel _swiglu_forward_kernel
         gelu_fast_kernel relu2_kernel SiluAndMulKernel
     """,
     "norm": """
         _add_rms_norm_kernel fused_add_rms_norm_kernel RMSNormKernel FusedAddRMSNormKernel
-        _layer_norm_fwd_1pass_kernel _rms_norm_kernel groupnorm_kernel LayerNormForward vllm_norm_kernel
+        _layer_norm_fwd_1pass_kernel _rms_norm_kernel groupnorm_kernel LayerNormForward
     """,
     "embedding": """
         rotary_embedding_kernel _triton_mrope_forward BatchQKApplyRotaryPosIdsKernel fused_rope_kernel
@@ -347,7 +348,7 @@ def test_a_rule_on_the_function_is_not_misled_by_arguments(tmp_path: Path) -> No
         ("[[rule]]\nclass = 'gemm'\npattern = 'x'\nignore_case = 'yes'\n", "rule 1: ignore_case must be true or false"),
         ("[[rule]]\nclass = 'gemm'\npattern = 'x'\nwhere = 'args'\n", "rule 1: where is 'args', must be"),
         ("[[rule]]\nclass = 'gemm'\npattern = 'x'\nnote = 3\n", "rule 1: note must be a string"),
-        ("[[rule]]\nclass = 'gemm'\npatern = 'x'\n", "rule 1: unknown key 'patern' (did you mean 'pattern'?)"),
+        ("[[rule]]\nclass = 'gemm'\npatern = 'x'\n", "unknown key 'patern' (did you mean 'pattern'?); there are id, "),
         (
             "[[rule]]\nclass = 'gemm'\npattern = 'x'\n[[rule]]\nclass = 'moe'\npattern = 'y'\nexample = 'z'\n",
             "rule 2: its pattern does not match its own example 'z'",

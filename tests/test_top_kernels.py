@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -15,8 +16,12 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from strategies import traces_of_ranks
 
+from traceanalyzer.analyses import overview
+from traceanalyzer.analyses.device_time import device_time
+from traceanalyzer.analyses.select import select
 from traceanalyzer.analyses.top_kernels import top_kernels
 from traceanalyzer.choices import BYS, SORTS, By
+from traceanalyzer.classify.rules import load_rules
 from traceanalyzer.errors import UsageError
 from traceanalyzer.trace import Trace
 
@@ -172,6 +177,49 @@ def test_a_filter_looks_at_full_names_before_they_are_grouped() -> None:
 def test_a_pattern_that_does_not_compile_is_wrong_use() -> None:
     with pytest.raises(UsageError, match=r"'\(' is no regular expression"):
         top_kernels(Trace.empty(), filter="(")
+
+
+def test_classes_remove_rows_and_leave_the_shares_alone() -> None:
+    events = [kernel("gemm_x", at=0, dur=30), kernel("norm", at=30, dur=10), memcpy(at=40, dur=40)]
+    for classes in ("norm", ["norm"], ("norm", "attention")):
+        rows = top_kernels(trace(events), classes=classes)
+        assert rows.select("kernel", "share_of_kernel_time").rows() == [("norm", 0.25)]
+    rows = top_kernels(trace(events), by="class", classes=["memory", "norm"])
+    assert rows.select("group", "share_of_kernel_time").rows() == [("memory", 0.5), ("norm", 0.125)]
+
+
+def test_rules_are_files_too(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\nclass = "moe"\npattern = "^gemm_x$"\n')
+    for form in (rules, str(rules), [rules], load_rules([rules])):
+        assert top_kernels(trace([kernel("gemm_x", at=0, dur=1)]), rules=form)["class"].to_list() == ["moe"]
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "options", "message"),
+    [
+        (top_kernels, "run/", {}, "top_kernels takes a Trace, as read(PATH) gives it, not 'run/'"),
+        (top_kernels, Path("run"), {}, "top_kernels takes a Trace, as read(PATH) gives it, not a PosixPath"),
+        (top_kernels, Trace.empty().kernels, {}, "top_kernels takes a Trace, as read(PATH) gives it, not a Data"),
+        (top_kernels, Trace.empty(), {"by": "clas"}, "by: 'clas' is not one of name, short, class; did you mean"),
+        (top_kernels, Trace.empty(), {"sort": "mena"}, "sort: 'mena' is not one of total, count, mean, p50, p99, "),
+        (top_kernels, Trace.empty(), {"classes": "nrm"}, "class: 'nrm' is not one of attention, moe, "),
+        (top_kernels, Trace.empty(), {"filter": 7}, "7 is no regular expression"),
+        (device_time, "run/", {}, "device_time takes a Trace, as read(PATH) gives it, or its kernels"),
+        (select, "run/", {}, "select takes a Trace, as read(PATH) gives it, not 'run/'"),
+        (overview.runs, "run/", {}, "runs takes a Trace"),
+        (overview.devices, "run/", {}, "devices takes a Trace"),
+        (overview.files, "run/", {}, "files takes a Trace"),
+        (overview.events, "run/", {}, "events takes a Trace"),
+        (Trace.empty().scan, "kernel", {}, "no table 'kernel'; there are kernels, launches, "),
+    ],
+)
+def test_wrong_arguments_are_named_with_what_would_be_right(
+    function: Any, argument: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        function(argument, **options)
+    assert str(caught.value).startswith(message)
 
 
 def test_names_that_shorten_alike_are_one_group_and_share_no_kernel_name() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from traceanalyzer import schema
-from traceanalyzer.errors import UnreadableError
+from traceanalyzer.errors import UnreadableError, UsageError
+from traceanalyzer.text import did_you_mean
 
 
 class Trace:
@@ -40,7 +41,9 @@ class Trace:
         return Trace(**{**self._tables, **tables})
 
     def scan(self, name: str) -> pl.LazyFrame:
-        """A table as a lazy frame."""
+        """A table as a lazy frame. Raises `UsageError` for an unknown one."""
+        if name not in self._tables:
+            raise UsageError(f"no table {name!r}; there are {', '.join(_NAMES)}{did_you_mean(str(name), _NAMES)}")
         return self._tables[name].lazy()
 
     def table(self, name: str) -> pl.DataFrame:

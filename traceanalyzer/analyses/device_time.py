@@ -6,6 +6,7 @@ import polars as pl
 
 from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.stretch import Stretch
+from traceanalyzer.errors import UsageError
 from traceanalyzer.trace import Trace
 
 #: One device of one file; every figure of time is computed for it and then, at most, summed.
@@ -28,6 +29,8 @@ def device_time(activity: Trace | pl.DataFrame, *, windows: pl.DataFrame | None 
     if isinstance(activity, Trace):
         windows = activity.windows if isinstance(activity, Stretch) else windows
         activity = all_activity(activity)
+    if not isinstance(activity, pl.DataFrame):
+        raise UsageError("device_time takes a Trace, as read(PATH) gives it, or its kernels")
     valid = activity.filter(pl.col("duration_ns") >= 0)
     inside = pl.lit(value=True)
     if windows is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.described import with_description
 from traceanalyzer.analyses.device_time import all_activity, device_time
 from traceanalyzer.analyses.impossible import clipped, impossible
@@ -42,6 +43,7 @@ def devices(trace: Trace) -> pl.DataFrame:
     and `sets` ran on it. What a file without activity did is not known: its times are null. Where durations
     cannot be true (see `impossible`), `clipped_span_ns`, `clipped_busy_ns` and `clipped_idle_ns` come last.
     """
+    need_trace(trace, "devices")
     key = ["source", "device"]
     counts = trace.kernels.group_by(key).agg(
         (pl.col("kind") == kind).sum().cast(pl.Int64).alias(column) for column, kind in _KIND_COUNTS.items()
@@ -83,6 +85,7 @@ def files(trace: Trace, *, per_device: pl.DataFrame | None = None) -> pl.DataFra
     Times are sums over the devices of the file; null where it has no device activity or is left out. `per_device` is
     the result of `devices`, where it is at hand already.
     """
+    need_trace(trace, "files")
     found = devices(trace) if per_device is None else per_device
     columns = ("span_ns", "busy_ns", "idle_ns", *_KIND_COUNTS, *clipped_columns(found))
     per_file = (
@@ -108,6 +111,7 @@ def runs(trace: Trace, *, per_device: pl.DataFrame | None = None) -> pl.DataFram
     `ranks_missing` is null where the world size is not known; a file with an unknown rank counts in `files` only.
     `per_device` is the result of `devices`, where it is at hand already.
     """
+    need_trace(trace, "runs")
     facts = trace.used.group_by("run", maintain_order=True).agg(
         pl.col("stage").first(),
         files=pl.len().cast(pl.Int64),
@@ -139,6 +143,7 @@ def runs(trace: Trace, *, per_device: pl.DataFrame | None = None) -> pl.DataFram
 
 def events(trace: Trace) -> pl.DataFrame:
     """How many events of each `phase` and `category` there are and which table holds them, most first."""
+    need_trace(trace, "events")
     key = ["phase", "category", "table"]
     found = trace.event_counts.group_by(key).agg(pl.col("count").sum())
     return found.sort("count", *key, descending=[True, False, False, False])

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 import polars as pl
 
 from traceanalyzer import schema
-from traceanalyzer.analyses.device_time import all_activity
+from traceanalyzer.analyses.arguments import Values, labels, need_trace, numbers
 from traceanalyzer.analyses.stretch import Between, Stretch, narrowed, windows_of
 from traceanalyzer.errors import UsageError
 from traceanalyzer.ingest.identity import natural_key
@@ -17,8 +17,6 @@ from traceanalyzer.trace import Trace
 
 #: Why a file is not used that was not asked for.
 NOT_SELECTED = "not-selected"
-#: One value or several. Devices and streams are labels, which may be numbers; a rank may be given as text.
-Values = str | int | Collection[str] | Collection[int]
 
 
 def select(
@@ -39,37 +37,20 @@ def select(
     for the reason `NOT_SELECTED`, so that nobody takes them for missing. Raises `UsageError` for a run, rank,
     device or stream that is not there, and for a stretch of time in which no file is.
     """
-    wanted_runs, wanted_devices, wanted_streams = (_labels(name, value) for name, value in (
-        ("runs", runs), ("devices", devices), ("streams", streams),
-    ))  # fmt: skip
-    windows = trace.windows if isinstance(trace, Stretch) else None
-    activity = all_activity(trace)
-    chosen = _choose_sources(trace.used, wanted_runs, _numbers("ranks", ranks))
+    need_trace(trace, "select")
+    before = trace if isinstance(trace, Stretch) else None
+    chosen = _choose_sources(trace.used, labels("runs", runs), numbers("ranks", ranks))
     if chosen.height < trace.used.height:
         trace = _only_sources(trace, chosen)
-        activity = activity.filter(pl.col("source").is_in(chosen["source"].to_list()))
+    activity, windows = trace.kernels, None
+    if before is not None:
+        activity = before.activity.filter(pl.col("source").is_in(chosen["source"].to_list()))
+        windows = before.windows
     if between_ns is not None:
         windows = windows_of(trace.used, _pair(between_ns), within=windows)
-    activity = _only_labels(activity, "device", wanted_devices)
-    activity = _only_labels(activity, "stream", wanted_streams)
+    activity = _only_labels(activity, "device", labels("devices", devices))
+    activity = _only_labels(activity, "stream", labels("streams", streams))
     return trace.replace(kernels=activity) if windows is None else narrowed(trace, activity, windows)
-
-
-def _labels(name: str, value: Values) -> list[str]:
-    """Labels as text; one value stands for itself."""
-    values = list(value) if isinstance(value, Collection) and not isinstance(value, str) else [value]
-    for each in values:
-        if not isinstance(each, str | int) or isinstance(each, bool):
-            raise UsageError(f"{name}: {each!r} is neither text nor a whole number")
-    return [str(each) for each in values]
-
-
-def _numbers(name: str, value: Values) -> list[int]:
-    """Whole numbers, also as text; one value stands for itself."""
-    texts = _labels(name, value)
-    if wrong := [text for text in texts if not text.strip().isdecimal()]:
-        raise UsageError(f"{name}: {wrong[0]!r} is no whole number")
-    return [int(text) for text in texts]
 
 
 def _pair(value: Between) -> Between:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from os import PathLike
+from pathlib import Path
 
 import polars as pl
 
+from traceanalyzer.analyses.arguments import Values, labels, need_choice, need_trace
 from traceanalyzer.analyses.device_time import device_time
 from traceanalyzer.analyses.impossible import clipped, impossible
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.analyses.sm_fill import sm_fill, with_blocks_and_sms
-from traceanalyzer.choices import By, Sort
+from traceanalyzer.choices import BYS, SORTS, By, Sort
+from traceanalyzer.classify.rules import CLASSES, RuleTable, load_rules
 from traceanalyzer.errors import UsageError
 from traceanalyzer.ingest.identity import natural_key
 from traceanalyzer.trace import Trace
 
-if TYPE_CHECKING:
-    from traceanalyzer.classify.rules import RuleTable
+Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 #: What each figure is, word for word as it is shown with `--explain`.
 DEFINITIONS = {
@@ -63,30 +65,40 @@ def top_kernels(
     *,
     by: By = "name",
     filter: str | None = None,
+    classes: Values = (),
     sort: Sort = "total",
-    rules: RuleTable | None = None,
+    rules: RuleTable | Paths | None = None,
     explain: bool = False,
 ) -> pl.DataFrame:
     """One row per kernel name (`by` name), short name or class and run, the largest first; see `DEFINITIONS`.
 
     Runs are apart: every share is of its own run. Copies and sets are left out, except `by` class, where they
     are the class memory and part of the whole. `filter` is a regular expression, searched in the full names; it
-    removes kernels and leaves the shares alone. Ties are in order of name. Where a group holds several kernels,
-    what they do not share (`kernel`, `short_name`, `class`, `blocks`) is null. `explain` adds the `rule` that
-    gave the class. Where durations cannot be true (see `impossible`), `clipped_total_ns` stands beside `total_ns`.
+    and `classes` (one class of work or several) remove kernels and leave the shares alone. `rules` are class rules
+    that count before the built-in ones: files, or what `load_rules` makes of them. Ties are in order of name. Where
+    a group holds several kernels, what they do not share (`kernel`, `short_name`, `class`, `blocks`) is null.
+    `explain` adds the `rule` that gave the class. Where durations cannot be true (see `impossible`),
+    `clipped_total_ns` stands beside `total_ns`.
     """
+    need_trace(trace, "top_kernels")
+    need_choice("by", by, BYS)
+    need_choice("sort", sort, SORTS)
     pattern = _compiled(filter)
+    wanted = labels("classes", classes)
+    for each in wanted:
+        need_choice("class", each, CLASSES)
     activity = trace.kernels.select(_NEEDED)  # joins copy every column they are given
     activity = activity if by == "class" else activity.filter(pl.col("kind") == "kernel")
-    labels = label(activity, rules)
-    launches = _launches(activity, trace, labels.select("kind", "name", group=_KEY[by]))
+    labelled = label(activity, _rule_table(rules))
+    launches = _launches(activity, trace, labelled.select("kind", "name", group=_KEY[by]))
     totals = launches.group_by("run").agg(all_ns=pl.col("duration_ns").sum())
-    if pattern is not None:
-        launches = launches.join(_matching(labels, pattern), on=["kind", "name"], how="semi", nulls_equal=True)
+    if pattern is not None or wanted:
+        chosen = _matching(labelled, pattern, wanted)
+        launches = launches.join(chosen, on=["kind", "name"], how="semi", nulls_equal=True)
     key = ["run", "group"]
     rows = launches.group_by(key).agg(*_figures())
     for more in (
-        _members(launches, labels, key),
+        _members(launches, labelled, key),
         _grids(launches, key),
         sm_fill(launches, key),
         *_clipped_totals(launches, key),
@@ -107,8 +119,14 @@ def _compiled(pattern: str | None) -> re.Pattern[str] | None:
         return None
     try:
         return re.compile(pattern)
-    except re.error as error:
+    except (re.error, TypeError) as error:
         raise UsageError(f"{pattern!r} is no regular expression: {error}") from error
+
+
+def _rule_table(rules: RuleTable | Paths | None) -> RuleTable | None:
+    if rules is None or isinstance(rules, RuleTable):
+        return rules
+    return load_rules([Path(path) for path in ([rules] if isinstance(rules, str | PathLike) else rules)])
 
 
 def _launches(activity: pl.DataFrame, trace: Trace, groups: pl.DataFrame) -> pl.DataFrame:
@@ -129,9 +147,14 @@ def _busy_by_run(trace: Trace) -> pl.DataFrame:
     return devices.group_by("run").agg(pl.col("busy_ns").sum())
 
 
-def _matching(labels: pl.DataFrame, pattern: re.Pattern[str]) -> pl.DataFrame:
-    hits = [name is not None and bool(pattern.search(name)) for name in labels["name"].cast(pl.String)]
-    return labels.filter(pl.Series(hits, dtype=pl.Boolean))
+def _matching(labelled: pl.DataFrame, pattern: re.Pattern[str] | None, classes: Sequence[str]) -> pl.DataFrame:
+    """The kernels of these classes whose name matches; without a pattern, or without classes, of any."""
+    if classes:
+        labelled = labelled.filter(pl.col("class").is_in(classes))
+    if pattern is None:
+        return labelled
+    hits = [name is not None and bool(pattern.search(name)) for name in labelled["name"].cast(pl.String)]
+    return labelled.filter(pl.Series(hits, dtype=pl.Boolean))
 
 
 def _figures() -> list[pl.Expr]:

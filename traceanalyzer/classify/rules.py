@@ -185,7 +185,7 @@ def _rule(row: Mapping[str, Any], number: int, source: str) -> Rule:
 def _check_fields(row: Mapping[str, Any]) -> None:
     for name, value in row.items():
         if name not in _FIELDS:
-            raise ValueError(f"unknown key {name!r}{_nearest(name, _FIELDS)}")
+            raise ValueError(f"unknown key {name!r}{_nearest(name, _FIELDS)}; there are {', '.join(_FIELDS)}")
         if name in _TEXT_FIELDS and not isinstance(value, str):
             raise ValueError(f"{name} must be a string")
     for name in ("class", "pattern"):

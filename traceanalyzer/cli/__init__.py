@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -10,7 +13,8 @@ import click
 
 from traceanalyzer._version import __version__
 from traceanalyzer.cli import config
-from traceanalyzer.errors import TraceAnalyzerError
+from traceanalyzer.errors import OutputError, TraceAnalyzerError
+from traceanalyzer.render.pipe import abandon_standard_output
 from traceanalyzer.text import did_you_mean
 
 #: Command -> module that holds it as `command`. The order is that of `--help`.
@@ -41,17 +45,32 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the nearest name for a word that is no command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}")
+            hint = did_you_mean(args[0], COMMANDS) or _traces_hint(args)
+            ctx.fail(f"no command {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
 
 
-@click.command(PROGRAM, cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def _traces_hint(args: Sequence[str]) -> str:
+    """What was likely meant where a trace stands in the place of a command."""
+    if not (os.path.exists(args[0]) or re.search(r"[/*]|\.json|\.gz$", args[0])):
+        return f"; there are {', '.join(COMMANDS)}"
+    return f"; did you mean: {PROGRAM} top-kernels {shlex.join(args)}"
+
+
+@click.command(
+    PROGRAM,
+    cls=LazyGroup,
+    epilog=f"Example: {PROGRAM} top-kernels run/",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, "-V", "--version", message=f"{PROGRAM} %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Where does the GPU time go? Answers from a folder of torch/Kineto trace files, offline.
+    """Where does the GPU time go? Answers from a folder of torch or Chrome trace files, one per rank, offline.
 
-    TRACE is a file, a folder, a quoted glob, or - for standard input; plain or gzip, one rank or many.
+    TRACE is a file, a folder, a quoted glob, or - for standard input; gzipped or not, one rank or many. Read are Kineto
+    traces of PyTorch 1.8 to 2.13 (CUDA, ROCm, XPU), those of other GPU producers by a rule each (nsys exports, rocprof,
+    Ascend msprof, CUPTI dumps, Intel unitrace, JAX/XLA, Triton Proton), and any other Chrome trace as plain slices.
     """
     ctx.default_map = config.defaults(ctx.invoked_subcommand)
 
@@ -59,8 +78,11 @@ def cli(ctx: click.Context) -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code. Every error that a user can cause ends here, in one line."""
     words = list(sys.argv[1:] if args is None else args)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     try:
         result = cli.main(words or ["--help"], prog_name=PROGRAM, standalone_mode=False)
+        _flush()
         return result if isinstance(result, int) else 0
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else PROGRAM
@@ -69,8 +91,22 @@ def main(args: Sequence[str] | None = None) -> int:
         return _say(f"{PROGRAM}: {error.format_message()}", error.exit_code)
     except TraceAnalyzerError as error:
         return _say(f"{PROGRAM}: {error}", error.exit_code)
+    except (BrokenPipeError, SystemExit):  # click ends the program where the reader of its output has left
+        abandon_standard_output()
+        return 0
     except (click.Abort, KeyboardInterrupt):
         return _say(f"{PROGRAM}: interrupted", INTERRUPTED)
+
+
+def _flush() -> None:
+    """Meet what is wrong with standard output here, not when Python ends."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        abandon_standard_output()
+        raise OutputError("standard output", error.strerror or str(error)) from error
 
 
 def _say(line: str, exit_code: int) -> int:

@@ -7,14 +7,17 @@ import click
 from traceanalyzer.cli import options
 
 
-@click.group("cache")
-def command() -> None:
+@click.group("cache", invoke_without_command=True, epilog="Example: traceanalyze cache info")
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """What does the store of parsed tables hold?
 
     Files of 1 MB and more are kept as Parquet tables in the user's cache folder, so that the next question on the same
     file is answered at once. TRACEANALYZE_CACHE_DIR puts the store elsewhere, TRACEANALYZE_CACHE_GB limits its size
     (20 without it): entries that were not used for longest go first.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 @command.command("info")

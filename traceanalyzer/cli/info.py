@@ -7,7 +7,7 @@ import click
 from traceanalyzer.cli import options
 
 
-@click.command("info")
+@click.command("info", epilog="Example: traceanalyze info run/*.trace.json.gz --explain")
 @options.trace_inputs("runs", "ranks")
 @options.limit
 @options.explain

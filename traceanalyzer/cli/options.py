@@ -27,6 +27,8 @@ Command = Callable[..., Any]
 
 #: Rows of a table where no limit was given; formats that programs read have no such default.
 DEFAULT_LIMIT = 20
+#: A time in ms on the command line.
+_NUMBER = r"[+-]?\d{1,15}(?:\.\d{1,15})?"
 _QUIET = "traceanalyzer.quiet"
 
 
@@ -49,20 +51,29 @@ def labels(text: str) -> tuple[str, ...]:
 
 def between(text: str) -> tuple[int | None, int | None]:
     """A stretch of time in ms: `10..20.5`, `10..` or `..20.5` becomes a pair of ns."""
-    lower, dots, upper = text.partition("..")
-    try:
-        ends = _ms_to_ns(lower), _ms_to_ns(upper)
-    except (ArithmeticError, ValueError):
-        dots = ""
-    if not dots:
+    match = re.fullmatch(rf"\s*({_NUMBER})?\s*\.\.\s*({_NUMBER})?\s*", text)
+    if not match:
         raise click.BadParameter(f"{text!r} is no stretch of milliseconds such as 10..20.5")
+    ends = _ms_to_ns(match[1]), _ms_to_ns(match[2])
     if ends[0] is not None and ends[1] is not None and ends[1] <= ends[0]:
         raise click.BadParameter(f"{text!r} ends before it begins")
     return ends
 
 
-def _ms_to_ns(text: str) -> int | None:
-    return int(Decimal(text) * 1_000_000) if text.strip() else None
+def _ms_to_ns(text: str | None) -> int | None:
+    return int(Decimal(text) * 1_000_000) if text else None
+
+
+class WholeNumber(click.IntRange):
+    """A whole number, and what is said of anything else."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As click does, in plainer words."""
+        try:
+            int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @dataclass(frozen=True)
@@ -159,9 +170,7 @@ _READING = {
         flag_value=False,
         help="Do not use the store of parsed tables.",
     ),
-    "jobs": click.option(
-        "--jobs", type=click.IntRange(1), metavar="N", help="Files read at once (default: one a core)."
-    ),
+    "jobs": click.option("--jobs", type=WholeNumber(1), metavar="N", help="Files read at once (default: one a core)."),
 }
 
 
@@ -246,7 +255,7 @@ def limit(command: Command) -> Command:
         command,
         click.option(
             "--limit",
-            type=click.IntRange(min=0),
+            type=WholeNumber(min=0),
             metavar="N",
             help=f"Rows per run; 0 for all. Default: {DEFAULT_LIMIT} in tables, all in json, csv and parquet.",
         ),

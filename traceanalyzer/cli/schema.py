@@ -9,7 +9,7 @@ from traceanalyzer.errors import UsageError
 from traceanalyzer.text import did_you_mean
 
 
-@click.command("schema")
+@click.command("schema", epilog="Example: traceanalyze schema kernels")
 @click.argument("table", required=False)
 @options.printed
 def command(table: str | None, printer: options.Printer) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from traceanalyzer.classify.rules import RuleTable
 
 
-@click.command("top-kernels")
+@click.command("top-kernels", epilog="Example: traceanalyze top-kernels run/ --by class --rank 0-3")
 @options.trace_inputs("runs", "ranks", "devices", "streams", "between_ns")
 @click.option(
     "--by",
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--filter", "pattern", metavar="REGEX", help="Only kernels whose full name matches; shares stay as they are."
+)
+@click.option(
+    "--class",
+    "classes",
+    type=options.labels,
+    multiple=True,
+    metavar="NAME",
+    help="Only kernels of this class of work (attention, gemm, ...); may be repeated. Shares stay as they are.",
 )
 @options.limit
 @click.option(
@@ -36,6 +44,7 @@ def command(
     inputs: options.Inputs,
     by: By,
     pattern: str | None,
+    classes: tuple[tuple[str, ...], ...],
     limit: int | None,
     sort: Sort,
     rules: RuleTable,
@@ -51,5 +60,9 @@ def command(
     from traceanalyzer.reports import top_kernels as report
 
     trace = inputs.read("kernels")
-    rows = top_kernels(trace, by=by, filter=pattern, sort=sort, rules=rules, explain=explain)
-    printer.show(report.build(trace, rows, by=by, sort=sort, limit=printer.limit(limit), explain=explain))
+    wanted = [name for names in classes for name in names]
+    rows = top_kernels(trace, by=by, filter=pattern, classes=wanted, sort=sort, rules=rules, explain=explain)
+    limit = printer.limit(limit)
+    printer.show(
+        report.build(trace, rows, by=by, sort=sort, filter=pattern, classes=wanted, limit=limit, explain=explain)
+    )

@@ -7,6 +7,7 @@
  * Plain C99 with no part of Python in it: loaded with ctypes, one scanner a file, no globals that change.
  * Every read lies in [p, end). Recursion is nowhere; nesting has a limit.
  */
+#include "_scan_canonical.h"
 #include "_scan_dictionary.h"
 #include "_scan_json.h"
 
@@ -19,7 +20,7 @@
 #endif
 
 /* Bumped with every change of the functions at the end; a library of another number is not used. */
-#define INTERFACE 1
+#define INTERFACE 2
 
 enum {
     GUESS_BYTES = 48, /* text from one value to the next that is compared at once */
@@ -124,6 +125,8 @@ typedef struct {
 typedef struct {
     int failed; /* no memory was left */
     dictionary dictionaries[DICTIONARIES];
+    unsigned char *canonical; /* for every text of VALUES from the first on: whether it is spelled canonically */
+    size_t canonical_room;
     table tables[MOST_TABLES];
     uint64_t rows[MOST_TABLES];
     int table_count;
@@ -421,6 +424,21 @@ static text read_parts(text p, text end, int32_t parts[3])
     return p < end && *p == ']' ? p + 1 : NULL;
 }
 
+/* The code of a JSON value. */
+static uint32_t value_code(scanner *s, span word)
+{
+    dictionary *d = &s->dictionaries[VALUES];
+    uint32_t known = d->count, code = code_of(d, word);
+    if (code > known) {
+        s->failed |= !grown((void **)&s->canonical, &s->canonical_room, code, 1);
+        if (!s->failed) {
+            s->canonical[code - 1] = (unsigned char)is_canonical(word.at, word.at + word.length);
+        }
+    }
+    s->failed |= !code;
+    return code;
+}
+
 /* Behind a string, or behind any JSON value, whose code is wanted at once. `quote` is 1 for a string. */
 static text read_text(scanner *s, dictionary *d, uint32_t *code, text p, text end, size_t quote)
 {
@@ -437,8 +455,7 @@ static text read_text(scanner *s, dictionary *d, uint32_t *code, text p, text en
     }
     word.at = p + quote;
     word.length = (size_t)(q - p) - 2 * quote;
-    *code = code_of(d, word);
-    s->failed |= !*code;
+    *code = quote ? written_code(s, word) : value_code(s, word);
     if (recent) {
         *recent = *code;
     }
@@ -709,6 +726,7 @@ static int take_slice(scanner *s, category *c, table *t, event *e)
         return 0;
     }
     head = head_of(s, e, c);
+    head.kind = (uint8_t)(length && is_canonical(e->args, e->args_end));
     if (length) {
         memcpy(s->args_text + s->args_length, e->args, length);
         s->args_length += length;
@@ -1013,6 +1031,7 @@ EXPORT void scan_free(scanner *s)
     for (int i = 0; i < KEY_PLACES; i++) {
         free(s->keys[i].bytes);
     }
+    free(s->canonical);
     free(s->args_text);
     free(s);
 }
@@ -1226,6 +1245,13 @@ EXPORT uint32_t scan_texts(const scanner *s, int which, const unsigned char **by
     return s->dictionaries[which].count;
 }
 
+/* For every text of VALUES, whether it is spelled canonically. */
+EXPORT const unsigned char *scan_canonical(const scanner *s)
+{
+    return s->canonical;
+}
+
+/* The args of all slices; where those of each end stands in its column, and in its kind whether they are canonical. */
 EXPORT const unsigned char *scan_args_text(const scanner *s)
 {
     return s->args_text;

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -48,7 +48,7 @@ from traceanalyzer.schema import Column
 #: Rows of a table that the scanner gathers before they become a frame.
 BATCH_ROWS = 50_000
 #: Must equal the number in `_scan.c`.
-_INTERFACE = 1
+_INTERFACE = 2
 #: Asking the scanner costs about as much as decoding an entry of this size.
 _MOST_PATIENCE_BYTES = 1 << 10
 _SLOT_KINDS = ("integer", "number", "label", "text", "json", "dim3")
@@ -88,6 +88,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "scan_clear": (None, [_POINTER, _INT]),
     "scan_copy": (ctypes.c_uint64, [_POINTER, _INT, _INT, _POINTER, _POINTER]),
     "scan_texts": (ctypes.c_uint32, [_POINTER, _INT, ctypes.POINTER(_POINTER), ctypes.POINTER(_POINTER)]),
+    "scan_canonical": (_POINTER, [_POINTER]),
     "scan_args_text": (_POINTER, [_POINTER]),
 }
 
@@ -189,7 +190,7 @@ class _NativeEntries(Entries):
 class _Texts:
     """One of the scanner's dictionaries: its codes -> those of the file's `Dictionary`."""
 
-    def __init__(self, dictionary: Dictionary, decode: Callable[[bytes], str | None]) -> None:
+    def __init__(self, dictionary: Dictionary, decode: Callable[[bytes, bool], str | None]) -> None:
         self._dictionary = dictionary
         self._decode = decode
         self._codes = np.zeros(1, np.uint32)
@@ -203,10 +204,19 @@ class _Texts:
             borders = np.frombuffer((ctypes.c_uint64 * (count + 1)).from_address(ends.value or 0), np.uint64)
             new = (borders[known:] - borders[known]).tolist()
             raw = ctypes.string_at((start.value or 0) + int(borders[known]), new[-1]) if new[-1] else b""
+            texts = [raw[a:b] for a, b in pairwise(new)]
+            plain = self._are_plain(library, scanner, which, known, texts)
             code, decode = self._dictionary.code, self._decode
-            added = [code(decode(raw[a:b])) for a, b in pairwise(new)]
+            added = [code(decode(text, bool(each))) for text, each in zip(texts, plain, strict=True)]
             self._codes = np.concatenate([self._codes, np.array(added, np.uint32)])
         return self._codes
+
+    @staticmethod
+    def _are_plain(library: ctypes.CDLL, scanner: int, which: int, known: int, texts: list[bytes]) -> Iterable[int]:
+        """For every new text, whether it is spelled as it is to be."""
+        if which != _VALUES:
+            return [b"\\" not in text for text in texts]
+        return ctypes.string_at(library.scan_canonical(scanner) + known, len(texts))
 
 
 class _Scanner:
@@ -222,7 +232,7 @@ class _Scanner:
         self._columns: dict[str, list[tuple[str, int]]] = {name: [] for name in _TABLES}
         self._texts = (
             _Texts(dictionary, _unescaped),
-            _Texts(dictionary, lambda raw: canonical_json(_DECODE(raw.decode()))),
+            _Texts(dictionary, _canonical),
             _Texts(dictionary, _device_name),
         )
         self._series = np.array([dictionary.code(name) for name in MEMORY_SERIES], np.uint32)
@@ -353,7 +363,7 @@ class _Scanner:
             which = _VALUES if type_ == _CODE and self._is_json(table, name) else _WRITTEN
             columns[name] = self._copied(table, len(_FIXED) + index, _DTYPES[type_], which if type_ == _CODE else None)
         if table == "slices":
-            columns["args"] = self._args_texts(columns["args"].values)
+            columns["args"] = self._args_texts(columns["args"].values, self._fixed(table, "kind").values)
         if table == "counters":
             columns["series"] = Filled(self._series[self._fixed(table, "kind").values], 0)
         return columns
@@ -373,27 +383,34 @@ class _Scanner:
         missing = self._library.scan_copy(self._handle, self._numbers[table], column, into.ctypes.data, lookup)
         return Filled(into, missing)
 
-    def _args_texts(self, ends: np.ndarray) -> list[str | None]:
+    def _args_texts(self, ends: np.ndarray, canonical: np.ndarray) -> list[str | None]:
         text = ctypes.string_at(self._library.scan_args_text(self._handle) or 0, int(ends[-1])) if len(ends) else b""
-        borders = [0, *ends.tolist()]
-        known: dict[bytes, str | None] = {b"": None}
-        texts = []
-        for a, b in pairwise(borders):
-            raw = text[a:b]
-            if raw not in known:
-                value = _DECODE(raw.decode())
-                known[raw] = canonical_json(value) if value else None
-            texts.append(known[raw])
-        return texts
+        borders = pairwise([0, *ends.tolist()])
+        return [_args_text(text[a:b], bool(each)) for (a, b), each in zip(borders, canonical.tolist(), strict=True)]
 
 
-def _unescaped(raw: bytes) -> str:
+def _unescaped(raw: bytes, has_no_escapes: bool) -> str:  # noqa: FBT001
     """The text of a string as written between its quotes."""
     text = raw.decode()
-    return str(_DECODE(f'"{text}"')) if "\\" in text else text
+    return text if has_no_escapes else str(_DECODE(f'"{text}"'))
 
 
-def _device_name(raw: bytes) -> str:
+def _canonical(raw: bytes, is_canonical: bool) -> str | None:  # noqa: FBT001
+    """The canonical spelling of a JSON value. A string stands for itself, so its quotes and escapes must go."""
+    text = raw.decode()
+    return text if is_canonical and text[0] != '"' else canonical_json(_DECODE(text))
+
+
+def _args_text(raw: bytes, is_canonical: bool) -> str | None:  # noqa: FBT001
+    if raw in (b"", b"{}"):
+        return None
+    if is_canonical:
+        return raw.decode()
+    value = _DECODE(raw.decode())
+    return canonical_json(value) if value else None
+
+
+def _device_name(raw: bytes, _: bool) -> str:  # noqa: FBT001
     kind, number = struct.unpack("=qq", raw)
     return memory_name(kind, None if number == _MISSING_ID else number)
 

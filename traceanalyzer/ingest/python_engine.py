@@ -363,7 +363,7 @@ class _Structs:
         for key in ("pid", "tid", "id"):
             if (value := getattr(entry, key)) is not None:
                 mapping[key] = value
-        for key in ("ts", "dur", "args"):
+        for key in ("ts", "dur", "args", "id2", "scope"):
             if raw := bytes(getattr(entry, key)):
                 mapping[key] = _DECODE(raw.decode("utf-8", "surrogateescape"))
         return mapping
@@ -382,7 +382,7 @@ class _Structs:
             fields += [("name", str), *self._times(table)]
             fields += [(key, int | str | None, None) for key in ("pid", "tid", "id")]
             if table == _OTHER:
-                fields.append(("args", msgspec.Raw, _RAW_EMPTY))
+                fields += [(key, msgspec.Raw, _RAW_EMPTY) for key in ("args", "id2", "scope")]
             elif table != "flows":
                 args = _MemoryArgs if table == _MEMORY else self._args_struct(table)
                 fields.append(("args", args, msgspec.field(default_factory=args)))

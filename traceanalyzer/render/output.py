@@ -16,6 +16,7 @@ from pathlib import Path
 
 from traceanalyzer.choices import Format
 from traceanalyzer.errors import OutputError, UsageError
+from traceanalyzer.render.pipe import abandon_standard_output
 from traceanalyzer.report import Report
 
 _BY_SUFFIX: dict[str, Format] = {
@@ -57,7 +58,8 @@ def _format_of(path: str) -> Format:
     suffix = Path(path).suffix.lower()
     if suffix not in _BY_SUFFIX:
         known = ", ".join(_BY_SUFFIX)
-        raise UsageError(f"{path}: no format goes with {suffix or 'a name without ending'!r} ({known}); use --format")
+        what = f"no format goes with {suffix!r}" if suffix else "the name has no ending that says the format"
+        raise UsageError(f"{path}: {what} ({known}); give it one of these or use --format")
     return _BY_SUFFIX[suffix]
 
 
@@ -91,19 +93,10 @@ def _to_standard_output(report: Report, format: Format) -> None:
             sys.stdout.buffer.write(_rendered(report, format))
         sys.stdout.flush()
     except BrokenPipeError:
-        _abandon_standard_output()  # the reader has seen enough (`| head`), which is no error
+        abandon_standard_output()  # the reader has seen enough (`| head`), which is no error
     except OSError as error:
-        _abandon_standard_output()
+        abandon_standard_output()
         raise OutputError("standard output", _reason(error)) from error
-
-
-def _abandon_standard_output() -> None:
-    """Send what is still buffered nowhere, or Python complains about it once more when it ends."""
-    try:
-        descriptor = sys.stdout.fileno()
-    except (OSError, ValueError):
-        return  # no real file stands behind it
-    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _never_fail_on_a_character() -> None:

@@ -68,7 +68,8 @@ def _lines(report: Report, width: int | None) -> Iterator[Text]:
         if number:
             yield Text()
         yield from _section(section, fitting, width)
-    left_out = dict.fromkeys(heading for fitting in fitted for heading in fitting.left_out)
+    shown = [fitting for section, fitting in zip(report.sections, fitted, strict=True) if not section.frame.is_empty()]
+    left_out = dict.fromkeys(heading for fitting in shown for heading in fitting.left_out)
     if left_out:
         yield from _dim(f"not shown at this width: {', '.join(left_out)}{_TO_SEE_THEM}", width)
     if report.definitions:

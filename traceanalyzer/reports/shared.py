@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
@@ -28,8 +29,15 @@ def traces(devices: pl.DataFrame) -> pl.DataFrame:
 
 def notes(trace: Trace) -> list[Note]:
     """What the reader and the analyses noticed, the gravest first, else in the order in which it was noticed."""
-    found = [*(Note(**row) for row in trace.notes.iter_rows(named=True)), *trust.notes(trace)]
+    found = [*(_left_out(Note(**row)) for row in trace.notes.iter_rows(named=True)), *trust.notes(trace)]
     return sorted(found, key=lambda note: _LEVELS.index(note.level), reverse=True)
+
+
+def _left_out(note: Note) -> Note:
+    """A file that cannot be read is no error where others could be: the report is there, and does without it."""
+    if note.code != "unreadable":
+        return note
+    return dataclasses.replace(note, level="warning", message=f"{note.message}; left out")
 
 
 def run_facts(run: Mapping[str, Any]) -> list[Fact]:

@@ -23,17 +23,25 @@ _NOUNS: dict[By, str] = {"name": "kernel", "short": "short name", "class": "clas
 
 
 def build(
-    trace: Trace, rows: pl.DataFrame, *, by: By = "name", sort: Sort = "total", limit: int = 0, explain: bool = False
+    trace: Trace,
+    rows: pl.DataFrame,
+    *,
+    by: By = "name",
+    sort: Sort = "total",
+    filter: str | None = None,
+    classes: Sequence[str] = (),
+    limit: int = 0,
+    explain: bool = False,
 ) -> Report:
     """One section per run with its `limit` first rows (0: all); what is left out is summed up below them.
 
-    `rows` are those of `top_kernels`, grouped `by` and sorted the same and, for `explain`, with the rules.
+    `rows` are those of `top_kernels`, called with the same `by`, `sort`, `filter`, `classes` and `explain`.
     """
     devices = overview.devices(trace)
     runs = overview.runs(trace, per_device=devices).to_dicts()
     per_run = [rows.filter(pl.col("run") == run["run"]) for run in runs]
     shown = [frame.head(limit) if limit else frame for frame in per_run]
-    nothing = "no kernel is left by what was asked for" if _any_activity(trace) else shared.NO_ACTIVITY
+    nothing = _nothing(trace, filter, classes)
     traces = shared.traces(devices)
     columns = _columns(by, sort, rows, several_ranks=any(len(run["ranks"]) > 1 for run in runs))
     sections = [
@@ -56,9 +64,16 @@ def _definitions(figures: list[str]) -> dict[str, str]:
     return {name: words[name] for name in figures if name in words}
 
 
-def _any_activity(trace: Trace) -> bool:
-    """Whether the files hold device activity, selected or not."""
-    return trace.used["first_ns"].is_not_null().any()
+def _nothing(trace: Trace, filter: str | None, classes: Sequence[str]) -> str:
+    """Why there is no row."""
+    if not trace.used["first_ns"].is_not_null().any():
+        return shared.NO_ACTIVITY
+    if trace.kernels.is_empty():
+        return "no kernel starts in what was asked for"
+    kinds = f" of class {' or '.join(classes)}" if classes else ""
+    if filter is None:
+        return f"no kernel{kinds} in what was asked for"
+    return f"no kernel name{kinds} matches {filter!r} (regex, case-sensitive; (?i) makes it insensitive)"
 
 
 def _section(
