@@ -403,7 +403,7 @@ def test_real_files_are_read_alike(path: str) -> None:
 def _always_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traceanalyzer.ingest.ahead.WORTH_A_THREAD", 0)
     monkeypatch.setattr("traceanalyzer.ingest.ahead._PART_BYTES", 2000)
-    monkeypatch.setattr("traceanalyzer.ingest.ahead._cores", lambda: 2)
+    monkeypatch.setattr("traceanalyzer.ingest.ahead._idle_cores", lambda: 2)
 
 
 @needs_native

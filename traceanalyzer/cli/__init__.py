@@ -82,7 +82,7 @@ def main(args: Sequence[str] | None = None) -> int:
         words = [*words[1:], "--help"]
     try:
         result = cli.main(words or ["--help"], prog_name=PROGRAM, standalone_mode=False)
-        _flush()
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else PROGRAM
@@ -94,19 +94,12 @@ def main(args: Sequence[str] | None = None) -> int:
     except (BrokenPipeError, SystemExit):  # click ends the program where the reader of its output has left
         abandon_standard_output()
         return 0
+    except OSError as error:  # a full disk under what is printed
+        abandon_standard_output()
+        where = error.filename or "standard output"
+        return _say(f"{PROGRAM}: {where}: {error.strerror or error}", OutputError.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _say(f"{PROGRAM}: interrupted", INTERRUPTED)
-
-
-def _flush() -> None:
-    """Meet what is wrong with standard output here, not when Python ends."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        abandon_standard_output()
-        raise OutputError("standard output", error.strerror or str(error)) from error
 
 
 def _say(line: str, exit_code: int) -> int:

@@ -951,6 +951,7 @@ static int take_event(scanner *s, event *e)
 static text scan_entry(scanner *s, text p, text end)
 {
     event e;
+    guess *guesses = s->guesses[0];
     int key = OPENING;
     e.phase = e.category = 0;
     e.seen = e.odd = 0;
@@ -961,7 +962,7 @@ static text scan_entry(scanner *s, text p, text end)
     e.has_id = e.args_read = 0;
     e.time = e.duration = e.id = 0;
     for (;;) {
-        guess *g = &s->guesses[e.phase][key];
+        guess *g = &guesses[key];
         if (LIKELY(guessed(g, p, end))) {
             p += g->length;
             key = g->key;
@@ -996,6 +997,7 @@ static text scan_entry(scanner *s, text p, text end)
         if (!(p = read_field(s, &e, key, p, end))) {
             return NULL;
         }
+        guesses = s->guesses[e.phase];
     }
 }
 

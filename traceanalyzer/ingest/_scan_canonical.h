@@ -49,8 +49,9 @@ static text canonical_number(text p, text end)
 static int is_canonical(text p, text end)
 {
     span keys[MOST_COMPARED_KEYS];
-    size_t count = 0, first_of[DEEPEST + 1] = {0}; /* keys of the objects that are open, and where each object's begin */
+    size_t count = 0, first_of[DEEPEST + 1]; /* keys of the objects that are open, and where each object's begin */
     int depth = 0;
+    first_of[0] = 0;
     while (p && p < end) {
         text first = p + 1;
         switch (*p) {

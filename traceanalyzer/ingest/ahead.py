@@ -18,6 +18,8 @@ WORTH_A_THREAD = 2 << 20
 #: Text that goes from thread to thread at once, and how many of those may wait.
 _PART_BYTES = 500_000
 _MOST_PARTS = 3
+#: With less than a core and a half idle, two threads only get in each other's way: more processor time, no gain.
+_ENOUGH_IDLE = 1.5
 
 
 def blocks(source: Source) -> Generator[bytes, None, None]:
@@ -28,12 +30,16 @@ def blocks(source: Source) -> Generator[bytes, None, None]:
 def _pays(source: Source) -> bool:
     """Not in a worker: there the other cores are at work on other files."""
     alone = threading.current_thread() is threading.main_thread() and multiprocessing.parent_process() is None
-    return alone and _cores() > 1 and file_size(source.path) >= WORTH_A_THREAD
+    return alone and _idle_cores() >= _ENOUGH_IDLE and file_size(source.path) >= WORTH_A_THREAD
 
 
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _idle_cores() -> float:
+    """Cores that this process may use and nobody used in the last minute, on average."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        return cores - os.getloadavg()[0]
+    except (AttributeError, OSError):  # not known here
+        return cores
 
 
 @dataclass

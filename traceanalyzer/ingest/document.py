@@ -17,7 +17,7 @@ from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.repair import KINDS, LONGEST_ENTRY, NeedsMoreText, Repaired, repair
 from traceanalyzer.ingest.values import all_without_half_characters, decoder
 
-#: Pieces of this size keep the text and the decoded entries in the processor's cache.
+#: The most text that is offered at once, unless an entry is larger: it stays in the processor's cache.
 PIECE_BYTES = 600_000
 #: An entry or metadata value larger than this is taken for damage.
 LARGEST_VALUE = 256 << 20
@@ -41,6 +41,8 @@ class Decoder(Protocol):
     """How many bytes are taken one entry at a time where `take` takes nothing, before it is asked again. The number
     doubles while it keeps taking nothing, up to `most_patience`."""
     most_patience: int
+    piece_bytes: int
+    """How much text is read before `take` is asked."""
 
     def take(self, buffer: bytearray, start: int, end: int) -> int:
         """Take whole entries from ``buffer[start:end]``, where an entry begins, as many as can be taken at once.
@@ -231,11 +233,12 @@ class Document:
         """Hand all entries to the decoder; gives the text behind the closing bracket."""
         self._found_events = True
         buffer = _Buffer(text.encode("utf-8", "surrogateescape"))
-        final = self._fill(buffer, PIECE_BYTES)
+        size = min(self._entries.piece_bytes, PIECE_BYTES)
+        final = self._fill(buffer, size)
         careful = self._entries.patience
         while True:
-            if not final and len(buffer) < PIECE_BYTES // 8:
-                final = self._fill(buffer, PIECE_BYTES)
+            if not final and len(buffer) < size // 8:
+                final = self._fill(buffer, size)
             taken = self._entries.take(buffer.bytes, buffer.start, buffer.end)
             if taken > buffer.start:
                 buffer.start, careful = taken, self._entries.patience

@@ -51,6 +51,8 @@ BATCH_ROWS = 50_000
 _INTERFACE = 2
 #: Asking the scanner costs about as much as decoding an entry of this size.
 _MOST_PATIENCE_BYTES = 1 << 10
+#: Text that is scanned while it lies in the processor's cache, beside the columns.
+_PIECE_BYTES = 300_000
 _SLOT_KINDS = ("integer", "number", "label", "text", "json", "dim3")
 _CODE, _WIDE, _NARROW, _DOUBLE = range(4)
 _SPAN, _FLOW, _INSTANT = range(3)
@@ -142,6 +144,7 @@ class _NativeEntries(Entries):
 
     patience = 1
     most_patience = _MOST_PATIENCE_BYTES
+    piece_bytes = _PIECE_BYTES
 
     def __init__(self, sink: Sink, losses: Losses, tables: frozenset[str], scan: Scan) -> None:
         super().__init__(sink, losses, tables, scan)

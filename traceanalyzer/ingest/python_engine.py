@@ -102,6 +102,7 @@ class _PieceEntries(Entries):
 
     patience = _PATIENCE_BYTES
     most_patience = PIECE_BYTES
+    piece_bytes = PIECE_BYTES
 
     def __init__(self, sink: Sink, losses: Losses, tables: frozenset[str], scan: Scan) -> None:
         super().__init__(sink, losses, tables, scan)
