@@ -21,7 +21,7 @@ ON_WINDOWS = sys.platform == "win32"
 SCANNER = Extension(
     "traceanalyzer.ingest._scan",
     ["traceanalyzer/ingest/_scan.c"],
-    depends=[f"traceanalyzer/ingest/_scan_{part}.h" for part in ("json", "canonical", "dictionary")],
+    depends=[f"traceanalyzer/ingest/_scan_{part}.h" for part in ("json", "canonical", "dictionary", "state")],
     extra_compile_args=["/O2"] if ON_WINDOWS else ["-std=c99", "-O3", "-fvisibility=hidden"],
     libraries=[] if ON_WINDOWS else ["m"],
     optional=True,

@@ -104,6 +104,19 @@ def test_an_engine_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- what is native, and what is not --------------------------------------------------------------------------------
 
 
+def noted_entries(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A list to which every entry is added that is taken one by one."""
+    taken: list[Any] = []
+    entry = Entries.entry
+
+    def noting_entry(self: Entries, value: Any, **keys: Any) -> None:
+        taken.append(value)
+        entry(self, value, **keys)
+
+    monkeypatch.setattr(Entries, "entry", noting_entry)
+    return taken
+
+
 def an_op(i: int) -> dict[str, Any]:
     args: dict[str, Any] = {"Input Dims": [[i % 7, 4], []]}
     return op("aten::mm", at=10 * i, dur=9.125, external_id=i, **args)
@@ -127,17 +140,28 @@ def test_ordinary_events_never_leave_the_scanner(tmp_path: Path, layout: str, mo
         )
     ]  # fmt: skip
     path = write_text(tmp_path, LAYOUTS[layout](entries, METADATA))
-    taken: list[Any] = []
-    entry = Entries.entry
-
-    def noting_entry(self: Entries, value: Any, **keys: Any) -> None:
-        taken.append(value)
-        entry(self, value, **keys)
-
-    monkeypatch.setattr(Entries, "entry", noting_entry)
+    taken = noted_entries(monkeypatch)
     monkeypatch.setenv(ENGINE_VARIABLE, "native")
     ta.read(path, cache=False)
     assert len(taken) == 6
+    assert_engines_agree(path)
+
+
+@needs_native
+def test_events_spelled_in_turns_with_and_without_spaces_stay_in_the_scanner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scanner guesses the text up to the next value; a guess with less space before the value must not cost it.
+    Found by fuzzing."""
+    events = [kernel("k", at=i + 1, dur=0.5, correlation=i) for i in range(20)]
+    texts = [
+        json.dumps(event, separators=[(", ", ": "), (",", ":"), (" , ", " : ")][i % 3])
+        for i, event in enumerate(events)
+    ]
+    path = write_text(tmp_path, "[" + ",".join(texts) + "]")
+    taken = noted_entries(monkeypatch)
+    read_with("native", path)
+    assert len(taken) == 1
     assert_engines_agree(path)
 
 
