@@ -145,6 +145,19 @@ def test_the_only_described_device_stands_for_one_under_another_number() -> None
     assert both["sm_fill"].to_list() == [None]
 
 
+@pytest.mark.parametrize("unknown", [0, None])
+def test_a_device_of_unknown_size_does_not_borrow_that_of_another(unknown: int | None) -> None:
+    boards = [{**TEST_GPU, "numSms": 132}, {**TEST_GPU, "id": 1, "numSms": unknown}]
+    event = kernel("k", at=0, dur=1, device=1, grid=(66, 1, 1))
+    assert top_kernels(trace([event], device_properties=boards))["sm_fill"].to_list() == [None]
+    assert top_kernels(trace([event], device_properties=boards[1:]))["sm_fill"].to_list() == [None]
+
+
+def test_a_device_that_is_described_twice_is_one_device() -> None:
+    event = kernel("k", at=0, dur=1, device=3, grid=(25, 1, 1))
+    assert top_kernels(trace([event], device_properties=[TEST_GPU, TEST_GPU]))["sm_fill"].to_list() == [0.25]
+
+
 def test_every_launch_is_held_against_the_sms_of_its_own_device() -> None:
     boards = [TEST_GPU, {**TEST_GPU, "id": 1, "numSms": 50}]
     events = [kernel("k", at=0, dur=1, device=device, grid=(25, 1, 1)) for device in (0, 1)]

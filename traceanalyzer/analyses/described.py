@@ -9,11 +9,12 @@ def with_description(rows: pl.DataFrame, devices: pl.DataFrame, *columns: str) -
     """Add columns of the `devices` table to rows that have `source` and `device`; null where unknown.
 
     A device number that the file does not describe is taken for the one device that it does describe, if there
-    is exactly one: processes see their GPU as number 0 although the driver counts differently.
+    is exactly one: processes see their GPU as number 0 although the driver counts differently. So all devices that
+    the file lists must be in `devices`, also those of which it does not say what is asked for.
     """
     only = {column: f"_only_{column}" for column in columns}
     by_id = devices.unique(["source", "device"], keep="first", maintain_order=True).select("source", "device", *columns)
-    alone = devices.group_by("source").agg(
+    alone = by_id.group_by("source").agg(
         *(pl.col(column).first().alias(name) for column, name in only.items()), _described=pl.len()
     )
     return (

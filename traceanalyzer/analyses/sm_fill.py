@@ -15,8 +15,9 @@ BLOCKS = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
 
 def with_blocks_and_sms(kernels: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
     """Add `blocks` of each launch and `sms` of its device; null where unknown (see `with_description`)."""
-    known = with_description(kernels, devices.filter(pl.col("sms") > 0), "sms")
-    return known.with_columns(blocks=BLOCKS, sms=pl.col("sms").cast(pl.Int64))
+    described = with_description(kernels, devices, "sms")
+    sms = pl.when(pl.col("sms") > 0).then(pl.col("sms").cast(pl.Int64))  # some producers write 0 for unknown
+    return described.with_columns(blocks=BLOCKS, sms=sms)
 
 
 def sm_fill(launches: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
