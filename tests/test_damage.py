@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -322,3 +323,59 @@ def test_odd_metadata_is_no_obstacle(tmp_path: Path, base: str, key: str) -> Non
     trace = read_bytes(tmp_path, text.encode())
     assert names(trace) == NAMES
     assert trace.ranks.height == 1
+
+
+def test_metadata_behind_a_damaged_last_event_is_read(tmp_path: Path) -> None:
+    text = TEXTS["kineto-old"].replace('"name": "k39"', '"name": "k39', 1)
+    trace = read_bytes(tmp_path, text.encode())
+    assert names(trace) == NAMES[:39]
+    assert trace.ranks.select("rank", "base_ns").row(0) == (3, METADATA["baseTimeNanoseconds"])
+    assert codes(trace) == {"damaged-event": 1}
+
+
+def test_damage_and_a_cut_are_both_said(tmp_path: Path) -> None:
+    text = TEXTS["compact"].replace('"name": "k5"', '"name" "k5"', 1)
+    trace = read_bytes(tmp_path, text[: text.index('"k30"')].encode())
+    assert names(trace) == [*NAMES[:5], *NAMES[6:30]]
+    assert codes(trace) == {"damaged-event": 1, "json-cut": 1}
+
+
+@pytest.mark.parametrize("layout", ["compact", "minimal", "kineto-new"])
+@pytest.mark.parametrize("size", [41, 100_000])
+def test_a_stray_bracket_ends_nothing(tmp_path: Path, layout: str, size: int) -> None:
+    text = TEXTS[layout]
+    comma = text.index(",", _event_end(text, text.index('"k7"')))
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, (text[:comma] + "]" + text[comma + 1 :]).encode())
+    assert names(trace) == NAMES
+    assert codes(trace) == {"damaged-event": 1}
+
+
+def test_an_event_of_megabytes_is_an_event(tmp_path: Path) -> None:
+    large = {**kernel("large", at=55, dur=1), "args": {"list": [{"a": i} for i in range(150_000)]}}
+    path = tmp_path / "t.json"
+    path.write_text(LAYOUTS["compact"]([*EVENTS[:5], large, *EVENTS[5:]], METADATA))
+    trace = ta.read(path)
+    assert names(trace) == [*NAMES[:5], "large", *NAMES[5:]]
+    assert codes(trace) == {}
+
+
+@pytest.mark.parametrize("damage", ['"name" "x"', '"name": "x\\u"', '"name": "x", {'])
+def test_damage_costs_its_own_length(tmp_path: Path, damage: str) -> None:
+    """One in ten of many events damaged: the time for twice as many is about twice as long, not four times."""
+    seconds = []
+    for count in (2000, 8000):
+        events = [kernel(f"k{i}", at=i, dur=0.5) for i in range(count)]
+        text = LAYOUTS["compact"](events, {})
+        for i in range(0, count, 10):
+            text = text.replace(f'"name": "k{i}"', damage, 1)
+        began = time.process_time()
+        trace = read_bytes(tmp_path, text.encode(), name=f"{count}.json")
+        seconds.append(time.process_time() - began)
+        assert trace.kernels.height >= count * 9 // 10 - 1
+    assert seconds[1] < 8 * seconds[0] + 1
+
+
+def test_leading_blanks_cost_their_length(tmp_path: Path) -> None:
+    trace = read_bytes(tmp_path, b" \n" * 3_000_000 + TEXTS["compact"].encode())
+    assert names(trace) == NAMES

@@ -20,13 +20,20 @@ from traceanalyzer.ingest.values import all_without_half_characters, decoder
 #: The most text that is offered at once, unless an entry is larger: it stays in the processor's cache.
 PIECE_BYTES = 600_000
 #: An entry or metadata value larger than this is taken for damage.
-LARGEST_VALUE = 256 << 20
+LARGEST_VALUE = 64 << 20
 _BOUNDARY = re.compile(r"\}\s*,\s*\{\s*\"")
 _EVENTS_KEY = re.compile(r"\"traceEvents\"\s*:\s*\[")
 _SKIP = re.compile(r"[\s,]*")
 _SPACE = re.compile(r"\s*")
 #: A decoding error this close to the end of the text may only mean that the text goes on.
 _NEAR_END = 12
+#: The keys that events begin with: what follows a boundary is the next event, and no metadata behind the array.
+_EVENT_BEGINS = re.compile(r"\}\s*,\s*\{\s*\"(?:ph|name|cat|args|pid|tid|ts|dur)\"")
+_ARRAY_ENDS = re.compile(r"\}\s*(\])\s*(?:\}|,\s*\"|$)")
+#: No array of events ends where another object follows.
+_STRAY_BRACKET = re.compile(r"\]\s*,?\s*\{")
+_AFTER_ARRAY = re.compile(r"\]\s*(?:,\s*)?[^\s,]")
+_LARGEST_METADATA = 64 << 20
 _HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 #: Damage in JSON; numbers of more digits than Python takes, or exponents beyond Decimal's; nesting without end.
 _DECODING_ERRORS = (ValueError, ArithmeticError, RecursionError)
@@ -110,10 +117,8 @@ class Document:
 
     def read(self) -> None:
         """Read everything. Raises `UnreadableError` for a text that is no event trace."""
-        text = self._more("")
-        if text.startswith("\ufeff"):
-            text = text[1:]
-        while text is not None and not text.strip() and (more := self._more(text)) != text:
+        text = self._more("").removeprefix("\ufeff")
+        while not text.strip() and (more := self._more("")):
             text = more
         start = _SPACE.match(text).end()  # type: ignore[union-attr]
         first = text[start : start + 1]
@@ -189,6 +194,10 @@ class Document:
                     self._cut("ends inside its metadata")
                     return None, ""
                 text = more
+                if len(text) > _LARGEST_METADATA and not self._found_events:
+                    raise NotATraceError(
+                        self.path, f"holds no traceEvents in its first {len(text) >> 20} MB"
+                    ) from error
                 continue
             if end == len(text) and not isinstance(value, (dict, list, str)):
                 more = self._more(text)
@@ -283,6 +292,13 @@ class Document:
             position = _SKIP.match(text, position).end()  # type: ignore[union-attr]
             following = text[position : position + 1]
             if following == "]":
+                if _STRAY_BRACKET.match(text, position):
+                    self._count("damaged-event", "events that are not JSON were dropped (a stray ])", text, position)
+                    self.whole = False
+                    position += 1
+                    continue
+                if not final and not _AFTER_ARRAY.match(text, position):
+                    return position, "more"  # what follows tells whether it is the end
                 return position + 1, "ended"
             if following == "" or (following == "}" and final):
                 if final and following == "" and self.container == "object":
@@ -301,8 +317,7 @@ class Document:
                 return position, "more"
             value = self._checked(value, text, position, end)
             if self._constants:
-                at = self._byte(text, position)
-                self._losses.add("not-a-number", KINDS["not-a-number"], at=at, count=self._constants)
+                self._count("not-a-number", KINDS["not-a-number"], text, position, self._constants)
             self._entries.entry(value)
             position = end
         return _SKIP.match(text, position).end(), "more"  # type: ignore[union-attr]
@@ -311,7 +326,7 @@ class Document:
         """Where to go on after an entry that does not decode; None to wait for more text, or at its end."""
         may_go_on = _may_go_on(error, text, position)
         may_wait = not final and len(text) - position < LONGEST_ENTRY
-        if may_go_on and may_wait:
+        if may_go_on and not final and len(text) - position < LARGEST_VALUE:
             return None
         try:
             repaired = repair(text, position, self._lenient)
@@ -321,19 +336,23 @@ class Document:
             repaired = None
         if repaired is not None:
             return self._take_repaired(text, position, repaired)
-        following = _BOUNDARY.search(text, position)
+        following = _next_place(text, position)
         if following is None and (may_go_on or may_wait):
             if final:
                 self._cut("ends inside an event")
             return None
         self.whole = False
-        message = f"events that are not JSON were dropped ({_reason(error)})"
-        self._losses.add("damaged-event", message, at=self._byte(text, position))
-        return text.index("{", following.start() + 1) if following else len(text)
+        self._count("damaged-event", f"events that are not JSON were dropped ({_reason(error)})", text, position)
+        return len(text) if following is None else following
+
+    def _count(self, code: str, message: str, text: str, position: int, count: int = 1) -> None:
+        """Count something at a character; where it stands in the file is worked out for the first one only."""
+        at = None if code in self._losses else self._byte(text, position)
+        self._losses.add(code, message, at=at, count=count)
 
     def _take_repaired(self, text: str, position: int, repaired: Repaired) -> int:
         for kind, count in repaired.kinds.items():
-            self._losses.add(kind, KINDS[kind], at=self._byte(text, position), count=count)
+            self._count(kind, KINDS[kind], text, position, count)
         self._entries.entry(self._checked(repaired.value, text, position, repaired.end))
         return repaired.end
 
@@ -347,7 +366,7 @@ class Document:
         halves = _HALF_ESCAPE.search(text, start, end)
         if halves and (clean := all_without_half_characters(value)) != value:
             message = "texts with half of a surrogate pair; the halves were replaced"
-            self._losses.add("half-character", message, at=self._byte(text, halves.start()))
+            self._count("half-character", message, text, halves.start())
             return clean
         return value
 
@@ -355,14 +374,14 @@ class Document:
         if not text.isascii() and (bad := _BAD_BYTES.search(text, start, end)):
             message = "bytes that are no UTF-8 were replaced"
             count = len(_BAD_BYTES.findall(text, start, end))
-            self._losses.add("invalid-utf8", message, at=self._byte(text, bad.start()), count=count)
+            self._count("invalid-utf8", message, text, bad.start(), count)
 
     def _byte(self, text: str, position: int) -> int:
         """The place of a character in the JSON text of the file, in bytes."""
         return self._at + len(text[:position].encode("utf-8", "surrogateescape"))
 
     def _cut(self, how: str) -> None:
-        if self.whole:
+        if "json-cut" not in self._losses:
             self._losses.add("json-cut", f"the JSON text {how}; every whole event before that was kept")
         self.whole = False
 
@@ -384,6 +403,15 @@ class Document:
         self._losses.add("trailing-text", "text after the end of the trace was not read")
         for _ in self._blocks:  # so that the size and the state of the compressed data are known
             pass
+
+
+def _next_place(text: str, position: int) -> int | None:
+    """Where to go on behind a damaged entry: at the next entry, else at the end of the array."""
+    event = _EVENT_BEGINS.search(text, position)
+    if event is None and (end := _ARRAY_ENDS.search(text, position)):
+        return end.start(1)
+    event = event or _BOUNDARY.search(text, position)
+    return None if event is None else text.index("{", event.start() + 1)
 
 
 def _readable(text: str) -> str:

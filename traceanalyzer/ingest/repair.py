@@ -34,6 +34,7 @@ _NOT_A_NUMBER = re.compile(r"[+-]?(?:nan(?:\(\w*\))?|inf(?:inity)?|1\.#\w+)", re
 _WORDS = {"true", "false", "null"}
 #: Keys whose values are never free text: what looks like a quote inside them is damage.
 _PLAIN_KEYS = {"ph", "cat", "pid", "tid", "ts", "dur", "id", "s", "bp"}
+_SWALLOWED_KEY = re.compile(r'"(?:ph|cat|pid|tid|ts|dur|args)"\s*:')
 #: What follows a quote that ends a value of an object.
 _AFTER_VALUE = re.compile(r'\s*(?:[}\]]|,\s*(?:"[^"\\]{0,80}"\s*:|[\[{]))')
 
@@ -58,7 +59,8 @@ def repair(text: str, start: int, decoder: JSONDecoder) -> Repaired | None:
     """
     parts: list[str] = []
     kinds: Counter[str] = Counter()
-    position, depth, after_colon = start, 0, False
+    position, after_colon = start, False
+    open_brackets: list[str] = []
     key = ""
     limit = min(len(text), start + LONGEST_ENTRY)
     while position < limit:
@@ -67,13 +69,17 @@ def repair(text: str, start: int, decoder: JSONDecoder) -> Repaired | None:
             break
         sign, string, word = token.groups()
         position = token.end()
+        in_object = bool(open_brackets) and open_brackets[-1] == "{"
         if sign:
-            depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(sign, 0)
+            if not _fits(sign, open_brackets, is_value=after_colon or not in_object):
+                return None
             parts.append(sign)
-            if depth == 0:
+            if not open_brackets:
                 return _decoded("".join(parts), position, kinds, decoder)
             after_colon = sign == ":"
             continue
+        if word is not None and in_object and not after_colon:
+            return None
         if string is not None:
             if not after_colon:
                 key = string
@@ -89,6 +95,17 @@ def repair(text: str, start: int, decoder: JSONDecoder) -> Repaired | None:
     if limit < start + LONGEST_ENTRY:
         raise NeedsMoreText
     return None
+
+
+def _fits(sign: str, open_brackets: list[str], *, is_value: bool) -> bool:
+    """Follow the brackets; False where a sign cannot stand. A lost bracket is found out at the next entry that way,
+    not at the end of the text."""
+    if sign in "{[":
+        open_brackets.append(sign)
+        return is_value
+    if sign in "}]":
+        return bool(open_brackets) and open_brackets.pop() == {"}": "{", "]": "["}[sign]
+    return bool(open_brackets)
 
 
 def _decoded(text: str, end: int, kinds: Counter[str], decoder: JSONDecoder) -> Repaired | None:
@@ -109,6 +126,8 @@ def _whole_string(text: str, token: re.Match[str], position: int, limit: int, ki
     first = token.start(2)
     quote = text.find('"', position, limit)
     while quote >= 0:
+        if _SWALLOWED_KEY.search(text, first, quote):
+            return string, position  # the quote that is missing is the one that ends it: damage
         if _AFTER_VALUE.match(text, quote + 1):
             kinds["unescaped-quote"] += 1
             return text[first:quote].replace('\\"', '"').replace('"', '\\"'), quote + 1
