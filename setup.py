@@ -7,6 +7,8 @@ interpreter's tag. Without a compiler the package installs all the same and read
 from __future__ import annotations
 
 import sys
+import zlib
+from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, setup
@@ -17,11 +19,23 @@ try:
 except ImportError:  # setuptools before 70.1
     from wheel.bdist_wheel import bdist_wheel
 
+SOURCES = sorted((Path(__file__).parent / "traceanalyzer/ingest").glob("_scan*.[ch]"))
+
+
+def checksum() -> int:
+    """What the package compares with its own sources before it uses the library."""
+    total = 0
+    for path in SOURCES:
+        total = zlib.crc32(path.read_bytes(), total)
+    return total
+
+
 ON_WINDOWS = sys.platform == "win32"
 SCANNER = Extension(
     "traceanalyzer.ingest._scan",
     ["traceanalyzer/ingest/_scan.c"],
-    depends=[f"traceanalyzer/ingest/_scan_{part}.h" for part in ("json", "canonical", "dictionary", "state")],
+    depends=[str(path) for path in SOURCES],
+    define_macros=[("SCAN_SOURCES", f"{checksum()}u")],
     extra_compile_args=["/O2"] if ON_WINDOWS else ["-std=c99", "-O3", "-fvisibility=hidden"],
     libraries=[] if ON_WINDOWS else ["m"],
     optional=True,

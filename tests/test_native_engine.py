@@ -25,7 +25,7 @@ from strategies_events import events
 from test_reader import METADATA, chunks
 
 import traceanalyzer as ta
-from traceanalyzer.ingest import engines
+from traceanalyzer.ingest import engines, native_engine
 from traceanalyzer.ingest.engines import ENGINE_VARIABLE
 from traceanalyzer.ingest.entries import Entries
 from traceanalyzer.ingest.native_engine import NativeEngine, is_built
@@ -464,3 +464,9 @@ def test_reading_ahead_stops_with_the_reader(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_always_ahead")
 def test_errors_of_the_file_come_through_the_thread(tmp_path: Path) -> None:
     assert "zip archive" in str(read_with("native", write_text(tmp_path, b"PK\x03\x04" + bytes(100))))
+
+
+@needs_native
+def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traceanalyzer.ingest.native_engine._sources", lambda: 12345)
+    assert native_engine._load() is None

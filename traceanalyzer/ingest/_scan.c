@@ -20,8 +20,10 @@
 #define EXPORT
 #endif
 
-/* Bumped with every change of the functions at the end; a library of another number is not used. */
-#define INTERFACE 2
+/* A checksum of these sources, given by the build; a library that was built from other sources is not used. */
+#ifndef SCAN_SOURCES
+#define SCAN_SOURCES 0u
+#endif
 
 /* ---- one event ------------------------------------------------------------------------------------------------ */
 
@@ -750,9 +752,9 @@ static text scan_entry(scanner *s, text p, text end)
 
 /* ---- interface ------------------------------------------------------------------------------------------------ */
 
-EXPORT int scan_interface(void)
+EXPORT uint32_t scan_sources(void)
 {
-    return INTERFACE;
+    return SCAN_SOURCES;
 }
 
 EXPORT void scan_free(scanner *s)

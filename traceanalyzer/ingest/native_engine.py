@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import zlib
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from itertools import pairwise
@@ -47,8 +48,6 @@ from traceanalyzer.schema import Column
 
 #: Rows of a table that the scanner gathers before they become a frame.
 BATCH_ROWS = 50_000
-#: Must equal the number in `_scan.c`.
-_INTERFACE = 2
 #: Asking the scanner costs about as much as decoding an entry of this size.
 _MOST_PATIENCE_BYTES = 1 << 10
 #: Text that is scanned while it lies in the processor's cache, beside the columns.
@@ -73,7 +72,7 @@ _FIXED_DTYPES = {"kind": np.uint8, "ts": np.int64, "dur": np.int64}
 
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "scan_interface": (_INT, []),
+    "scan_sources": (ctypes.c_uint32, []),
     "scan_new": (_POINTER, []),
     "scan_free": (None, [_POINTER]),
     "scan_add_slot": (_INT, [_POINTER, _INT, _INT]),
@@ -107,9 +106,17 @@ def _load() -> ctypes.CDLL | None:
                 function.restype, function.argtypes = result, arguments
         except (OSError, AttributeError):  # of another machine or version
             continue
-        if library.scan_interface() == _INTERFACE:
+        if library.scan_sources() == _sources():
             return library
     return None
+
+
+def _sources() -> int:
+    """The checksum of the scanner's sources, as `setup.py` gives it to the build."""
+    checksum = 0
+    for path in sorted(Path(__file__).parent.glob("_scan*.[ch]")):
+        checksum = zlib.crc32(path.read_bytes(), checksum)
+    return checksum
 
 
 _LIBRARY = _load()
