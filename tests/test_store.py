@@ -121,10 +121,15 @@ def test_only_the_date_is_enough_to_read_again(file: Path) -> None:
 
 def test_another_version_of_the_schema_has_entries_of_its_own(file: Path) -> None:
     ta.read(file)
-    assert len(entries()) == 1
+    wait_for_background()
+    old = entries()[0]
     with mock.patch("traceanalyzer.store.SCHEMA_VERSION", 999):
         assert default_store().find(str(file)) is None
         assert default_store().evict() == []
+        assert old.folder.exists(), "another version may be reading it"
+        os.utime(old.folder / "manifest.json", (time.time() - 9000,) * 2)
+        default_store().evict()
+        assert not old.folder.parent.exists()
         assert ta.read(file).kernels.height == 300
         wait_for_background()
     assert entries() == []
@@ -251,14 +256,28 @@ def test_refused_files_leave_nothing_behind(tmp_path: Path) -> None:
     assert not list(default_store().root.glob("tmp-*"))
 
 
-def test_clear_removes_what_is_the_stores_own(file: Path) -> None:
+def test_nothing_is_removed_but_what_the_store_made(file: Path) -> None:
+    """The folder that the user names may hold anything, and so may the store's own."""
+    shared = default_store().root.parent
+    places = [shared / name for name in ("venv", "v1-old", "v1-0", "videos", "tmp-work")]
+    places += [default_store().root / name for name in ("venv", "v1-old", "v12", "tmp-work", "tmp-host-12-abc")]
+    for place in places:
+        place.mkdir(parents=True)
+        (place / "mine.txt").write_text("mine")
+        os.utime(place / "mine.txt", (1, 1))
+        os.utime(place, (1, 1))
     ta.read(file)
     wait_for_background()
-    foreign = default_store().root / "notes.txt"
-    foreign.write_text("mine")
-    assert default_store().clear() > 0
+    held = entries()[0]
+    dead = default_store().root / "tmp-another-host-77-0123456789ab"
+    dead.mkdir()
+    os.utime(dead, (1, 1))
+    default_store().evict()
+    assert not dead.exists()
+    size = sum(path.stat().st_size for path in held.folder.iterdir())
+    assert default_store().clear() == size
     assert entries() == []
-    assert foreign.exists()
+    assert all((place / "mine.txt").exists() for place in places)
 
 
 SCRIPT = """

@@ -1,14 +1,18 @@
 """The store: a Parquet copy of every file's tables, so that the second question on the same file is answered at once.
 
-Layout, below the user's cache folder::
+Layout, in `traceanalyzer-store` below the user's cache folder::
 
     v<schema>-<reader>/<key>-<tables>/manifest.json        what the file is, what was found besides rows, the parts
     v<schema>-<reader>/<key>-<tables>/<table>.<n>.parquet  a batch of rows, zstd
     tmp-<host>-<pid>-<random>/                             an entry while it is written
 
-An entry is written beside its place and renamed into it, so one that is there is whole; the sizes of its parts are
-checked all the same when it is opened. The key is made of what tells a file from another version of itself without
-reading it all: size, modification time in ns, and a hash of its first and last 64 KB. `verify` reads it all.
+The folder is the store's alone, wherever the user puts it, and what is removed in it bears a name of the store's in
+full.
+
+An entry is written beside its place and renamed into it, so one that is there is whole; the sizes of its parts, and the
+content of those that are wanted, are checked all the same when it is opened. The key is made of what tells a file from
+another version of itself without reading it all: size, modification time in ns, and a hash of its first and last 64 KB.
+`verify` reads it all.
 A file may have an entry with the tables of a first question and later one with all; the first stays until it was not
 used for a while, because tables are read lazily and somebody may still hold them.
 Nothing here raises for a store that cannot be used (read-only, full, damaged): the caller reads the file instead.
@@ -20,8 +24,10 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
+import threading
 import time
 import uuid
 from collections import defaultdict
@@ -35,7 +41,8 @@ from typing import Any
 import polars as pl
 
 from traceanalyzer.errors import UsageError
-from traceanalyzer.schema import SCHEMA_VERSION
+from traceanalyzer.ingest.values import printable
+from traceanalyzer.schema import EVENT_TABLES, SCHEMA_VERSION
 
 #: Bumped when the reader gives other rows for the same file.
 READER_VERSION = 1
@@ -46,7 +53,12 @@ SMALLEST_JSON = 8 << 20
 DEFAULT_LIMIT = 20 << 30
 _EDGE_BYTES = 64 << 10
 _MANIFEST = "manifest.json"
+#: The store's own folder below the one that the user may name, which may hold anything else.
+_FOLDER = "traceanalyzer-store"
 _TEMPORARY = "tmp-"
+_TEMPORARY_NAME = re.compile(r"tmp-(?P<host>.+)-(?P<process>\d+)-[0-9a-f]{12}")
+_VERSION_NAME = re.compile(r"v\d+-\d+")
+_TABLE_NAMES = frozenset(table.name for table in EVENT_TABLES)
 #: An entry that was used so recently is not evicted: another process may be reading it.
 _IN_USE_SECONDS = 3600.0
 _ABANDONED_SECONDS = 24 * 3600.0
@@ -71,12 +83,12 @@ class Entry:
     @property
     def source(self) -> str:
         """The file that the entry was made from, as it was named then."""
-        return str(self.manifest["path"])
+        return printable(self.manifest["path"])
 
     @property
     def used(self) -> float:
-        """When it was last used, in seconds since 1970."""
-        return (self.folder / _MANIFEST).stat().st_mtime
+        """When it was last used, in seconds since 1970; 0 where it is gone."""
+        return _last_used(self.folder)
 
 
 @dataclass
@@ -152,7 +164,7 @@ class Store:
         wanted = set(tables)
         for folder in sorted(self.versioned.glob(f"{key}-*")) if key else ():
             manifest = _read_manifest(folder)
-            if manifest is not None and wanted <= set(manifest["tables"]) and (entry := _open(folder)):
+            if manifest is not None and wanted <= set(manifest["tables"]) and (entry := _open(folder, wanted)):
                 return entry
         return None
 
@@ -165,7 +177,7 @@ class Store:
         key = key_of(path)
         if key is None:
             return None
-        folder = self.root / f"{_TEMPORARY}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        folder = self.root / _temporary_name()
         try:
             folder.mkdir(parents=True)
         except OSError:
@@ -189,7 +201,7 @@ class Store:
         total = sum(entry.size for entry in entries)
         gone = []
         for entry in entries:
-            if total <= self.limit or time.time() - entry.used < _IN_USE_SECONDS:
+            if total <= self.limit or _is_in_use(entry.folder):
                 break
             shutil.rmtree(entry.folder, ignore_errors=True)
             total -= entry.size
@@ -201,10 +213,12 @@ class Store:
         in_background(self.evict)
 
     def clear(self) -> int:
-        """Remove everything; gives the bytes that were freed."""
-        freed = sum(path.stat().st_size for path in self.root.rglob("*") if path.is_file())
-        for child in self._children():
+        """Remove everything that is the store's own; gives the bytes that were freed."""
+        freed = 0
+        for child in [*self._versions(), *self._temporaries()]:
+            before = _bytes_in(child)
             shutil.rmtree(child, ignore_errors=True)
+            freed += before - _bytes_in(child)
         return freed
 
     def verify(self) -> Iterator[tuple[Entry, str | None]]:
@@ -218,22 +232,25 @@ class Store:
                 shutil.rmtree(entry.folder, ignore_errors=True)
             yield entry, fault
 
-    def _children(self) -> list[Path]:
-        """What the store itself made below its root; anything else there is not ours to remove."""
-        try:
-            return [
-                child for child in self.root.iterdir() if child.name.startswith((_TEMPORARY, "v")) and child.is_dir()
-            ]
-        except OSError:
-            return []
+    def _versions(self) -> list[Path]:
+        """The folders of entries, of this version and of others."""
+        return [child for child in _folders_in(self.root) if _VERSION_NAME.fullmatch(child.name)]
+
+    def _temporaries(self) -> list[Path]:
+        return [child for child in _folders_in(self.root) if _TEMPORARY_NAME.fullmatch(child.name)]
 
     def _remove_leftovers(self) -> None:
-        for child in self._children():
-            if child.name.startswith(_TEMPORARY):
-                if _is_abandoned(child):
-                    shutil.rmtree(child, ignore_errors=True)
-            elif child != self.versioned:
-                shutil.rmtree(child, ignore_errors=True)
+        for folder in self._temporaries():
+            if _is_abandoned(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+        for version in self._versions():
+            if version == self.versioned:
+                continue
+            for entry in _folders_in(version):
+                if not _is_in_use(entry):
+                    shutil.rmtree(entry, ignore_errors=True)
+            with contextlib.suppress(OSError):  # some are in use
+                version.rmdir()
 
 
 def default_store() -> Store:
@@ -242,7 +259,7 @@ def default_store() -> Store:
     from platformdirs import user_cache_dir
 
     root = os.environ.get("TRACEANALYZE_CACHE_DIR") or user_cache_dir("traceanalyzer")
-    return Store(Path(root), _limit(os.environ.get("TRACEANALYZE_CACHE_GB")))
+    return Store(Path(root) / _FOLDER, _limit(os.environ.get("TRACEANALYZE_CACHE_GB")))
 
 
 def _limit(gigabytes: str | None) -> int:
@@ -259,6 +276,8 @@ def _limit(gigabytes: str | None) -> int:
 
 def key_of(path: str) -> str | None:
     """What tells the file as it is now from any other; None where it cannot be read or is no regular file."""
+    if not os.path.isfile(path):  # asked first: opening a pipe takes from it
+        return None
     try:
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
@@ -266,8 +285,6 @@ def key_of(path: str) -> str | None:
             file.seek(max(status.st_size - _EDGE_BYTES, 0))
             edges += file.read(_EDGE_BYTES)
     except (OSError, ValueError):
-        return None
-    if not os.path.isfile(path):
         return None
     digest = hashlib.blake2b(f"{status.st_size}:{status.st_mtime_ns}:".encode() + edges, digest_size=16)
     return digest.hexdigest()
@@ -286,10 +303,11 @@ def _hash_of(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "hash": hash_file(path)}
 
 
-def _open(folder: Path) -> Entry | None:
-    """The entry in a folder, if it is whole. Marks it as used."""
+def _open(folder: Path, wanted: Iterable[str] = ()) -> Entry | None:
+    """The entry in a folder, if it is whole and the parts of the wanted tables are what was written. Marks it as
+    used."""
     manifest = _read_manifest(folder)
-    if manifest is None or not _parts_are_there(folder, manifest):
+    if manifest is None or not _parts_are_right(folder, manifest, frozenset(wanted)):
         return None
     with contextlib.suppress(OSError):  # a read-only store is used all the same
         os.utime(folder / _MANIFEST)
@@ -302,7 +320,7 @@ def _move(folder: Path, place: Path) -> None:
     try:
         os.rename(folder, place)
     except OSError:
-        aside = folder.with_name(folder.name + "-old")
+        aside = folder.with_name(_temporary_name())
         with contextlib.suppress(OSError):
             os.rename(place, aside)
         shutil.rmtree(aside, ignore_errors=True)
@@ -318,13 +336,19 @@ def _scan_parts(folder: Path, parts: Iterable[Mapping[str, Any]]) -> dict[str, p
 
 def in_background(function: Callable[..., object], *arguments: object) -> None:
     """Do it while the caller goes on; the interpreter waits for it at its end."""
-    _PENDING.append(_executor().submit(function, *arguments))
+    future = _executor().submit(function, *arguments)
+    with _PENDING_LOCK:
+        _PENDING[:] = [*(each for each in _PENDING if not each.done()), future]
 
 
 def wait_for_background() -> None:
     """Wait until everything is written that was begun in this process."""
     while _PENDING:
-        _PENDING.pop().result()
+        with _PENDING_LOCK:
+            waiting = _PENDING[:]
+            _PENDING.clear()
+        for future in waiting:
+            future.result()
 
 
 @cache
@@ -333,22 +357,82 @@ def _executor() -> ThreadPoolExecutor:
 
 
 _PENDING: list[Future[object]] = []
+_PENDING_LOCK = threading.Lock()
 
 
 def _read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of an entry; None where there is none, or one that this version did not write."""
     try:
         manifest = json.loads((folder / _MANIFEST).read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    known = isinstance(manifest, dict) and {"parts", "tables", "path"} <= manifest.keys()
-    return manifest if known else None
+    return manifest if _is_manifest(manifest) else None
 
 
-def _parts_are_there(folder: Path, manifest: Mapping[str, Any]) -> bool:
+def _is_manifest(manifest: Any) -> bool:
+    if not isinstance(manifest, dict):
+        return False
+    types = {"path": str, "content_hash": str, "about": dict, "tables": list, "parts": list}
+    return (
+        all(isinstance(manifest.get(key), kind) for key, kind in types.items())
+        and all(isinstance(table, str) for table in manifest["tables"])
+        and all(map(_is_part, manifest["parts"]))
+    )
+
+
+def _is_part(part: Any) -> bool:
+    if not isinstance(part, dict):
+        return False
+    types = {"name": str, "table": str, "hash": str, "rows": int, "bytes": int}
+    return (
+        all(isinstance(part.get(key), kind) for key, kind in types.items())
+        and part["table"] in _TABLE_NAMES
+        and os.path.basename(part["name"]) == part["name"]
+    )
+
+
+def _parts_are_right(folder: Path, manifest: Mapping[str, Any], wanted: frozenset[str]) -> bool:
+    """Whether all parts are there, and those of the wanted tables hold what was written."""
     try:
-        return all((folder / part["name"]).stat().st_size == part["bytes"] for part in manifest["parts"])
+        return all(
+            (folder / part["name"]).stat().st_size == part["bytes"]
+            and (part["table"] not in wanted or hash_file(folder / part["name"]) == part["hash"])
+            for part in manifest["parts"]
+        )
     except OSError:
         return False
+
+
+def _last_used(folder: Path) -> float:
+    """When an entry was last used; 0 where it is gone."""
+    for path in (folder / _MANIFEST, folder):
+        with contextlib.suppress(OSError):
+            return path.stat().st_mtime
+    return 0.0
+
+
+def _is_in_use(folder: Path) -> bool:
+    """Whether another process may be reading an entry."""
+    return time.time() - _last_used(folder) < _IN_USE_SECONDS
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        return [child for child in folder.iterdir() if child.is_dir() and not child.is_symlink()]
+    except OSError:
+        return []
+
+
+def _bytes_in(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
+def _temporary_name() -> str:
+    return f"{_TEMPORARY}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
 
 def _fault(entry: Entry) -> str | None:
@@ -358,8 +442,8 @@ def _fault(entry: Entry) -> str | None:
                 return f"{part['name']} is not what was written"
         except OSError as error:
             return f"{part['name']} cannot be read ({error.strerror})"
-    source = Path(entry.source)
-    if not source.exists() or key_of(entry.source) != entry.folder.name.partition("-")[0]:
+    source = Path(entry.manifest["path"])
+    if not source.exists() or key_of(str(source)) != entry.folder.name.partition("-")[0]:
         return None  # the file is gone or has changed: the entry is of no more use, but not wrong
     return (
         None if hash_file(source) == entry.manifest["content_hash"] else "the file changed without a trace in its date"
@@ -368,12 +452,12 @@ def _fault(entry: Entry) -> str | None:
 
 def _is_abandoned(folder: Path) -> bool:
     """Whether the process that wrote a temporary folder is gone; judged by age where it ran on another host."""
-    host, _, process = folder.name.removeprefix(_TEMPORARY).rpartition("-")[0].rpartition("-")
+    name = _TEMPORARY_NAME.fullmatch(folder.name)
     try:
-        if host == socket.gethostname() and os.name == "posix":  # elsewhere, asking would end the process
-            return not _is_running(int(process))
+        if name and name["host"] == socket.gethostname() and os.name == "posix":  # elsewhere, asking would end it
+            return not _is_running(int(name["process"]))
         return time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS
-    except (OSError, ValueError):
+    except (OSError, ValueError, OverflowError):
         return False
 
 

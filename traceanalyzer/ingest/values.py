@@ -109,6 +109,14 @@ def to_text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def printable(text: str) -> str:
+    """Text that can be written as UTF-8: names of files need not be, nor are all strings that JSON can spell."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:  # half a character
+        return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def canonical_json(value: Any) -> str | None:
     """JSON text with one spelling for equal values. A string stands for itself: some writers quote whole lists."""
     if value is None or isinstance(value, str):
