@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
-from builders import Event, kernel, trace
+import pytest
+from builders import Event, kernel, memcpy, trace
 from hypothesis import given
 from strategies import traces_of_ranks
 
+from traceanalyzer.analyses import overview, trust
 from traceanalyzer.analyses.impossible import clipped, impossible
+from traceanalyzer.analyses.select import select
+from traceanalyzer.analyses.top_kernels import top_kernels
+from traceanalyzer.choices import BYS, By
 from traceanalyzer.trace import Trace
 
 
@@ -46,6 +53,50 @@ def test_only_the_impossible_are_clipped_and_rows_stay_in_place() -> None:
     events = [kernel("a", at=12, dur=10), kernel("long", at=0, dur=5000), kernel("b", at=30, dur=10)]
     kernels = trace(events).kernels
     assert clipped(kernels, impossible(kernels))["duration_ns"].to_list() == [10_000, 12_000, 10_000]
+
+
+@pytest.mark.parametrize("column", ["stream", "device"])
+def test_an_unknown_stream_or_device_is_one_like_any_other(column: str) -> None:
+    events = [kernel("long", at=0, dur=5000), kernel("a", at=12, dur=10), kernel("b", at=30, dur=10)]
+    kernels = trace(events).kernels
+    kernels = kernels.with_columns(pl.lit(None, kernels.schema[column]).alias(column))
+    assert impossible(kernels)["clipped_ns"].to_list() == [12_000]
+    assert clipped(kernels, impossible(kernels))["duration_ns"].to_list() == [12_000, 10_000, 10_000]
+
+
+LATE_STAMP = [
+    kernel("gemm", at=0, dur=9000),
+    memcpy(at=20, dur=5),
+    kernel("norm", at=40, dur=5),
+    kernel("gemm", at=9100, dur=5),
+]
+
+
+def clipped_total(name: str, **options: Any) -> int:
+    rows = top_kernels(trace(LATE_STAMP), **options)
+    return int(
+        rows.filter(pl.col("kernel" if options.get("by") != "class" else "group") == name)["clipped_total_ns"][0]
+    )
+
+
+@pytest.mark.parametrize("by", BYS)
+def test_clipped_totals_do_not_depend_on_grouping_and_filters(by: By) -> None:
+    assert clipped_total("gemm", by=by) == 25_000
+    assert clipped_total("gemm", by=by, filter="gemm") == 25_000
+    assert clipped_total("gemm", by=by, classes="gemm") == 25_000
+    assert clipped_total("norm", by=by, filter="norm") == 5_000
+
+
+def test_a_stretch_knows_what_lies_around_it() -> None:
+    whole = trace(LATE_STAMP)
+    start = select(whole, between_ns=(0, 10_000))
+    assert top_kernels(start).select("total_ns", "clipped_total_ns").rows() == [(9_000_000, 20_000)]
+    for between in ((0, 10_000), (30_000, 50_000)):
+        assert [note.code for note in trust.notes(select(whole, between_ns=between))] == ["impossible-duration"]
+    after = select(whole, between_ns=(9_050_000, None))
+    assert trust.notes(after) == []
+    assert not overview.clipped_columns(overview.devices(after))
+    assert "clipped_total_ns" not in top_kernels(after).columns
 
 
 @given(traces_of_ranks())

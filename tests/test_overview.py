@@ -6,9 +6,15 @@ import polars as pl
 import pytest
 from builders import TEST_GPU, Event, annotation, kernel, launch, memcpy, memset, op, trace, traces
 from hypothesis import given
+from hypothesis import strategies as st
 from strategies import traces_of_ranks
+from test_runs import file_infos, info
 
+from traceanalyzer import schema
 from traceanalyzer.analyses import overview, trust
+from traceanalyzer.analyses.missing import missing_ranks
+from traceanalyzer.ingest.identity import FileInfo, identity_from_label
+from traceanalyzer.ingest.runs import RunPlan, assign_runs
 from traceanalyzer.reports.shared import run_facts
 from traceanalyzer.trace import Trace
 
@@ -22,6 +28,69 @@ def test_missing_ranks_are_those_of_the_world_that_no_file_is_from() -> None:
 def test_without_a_world_size_nobody_knows_what_is_missing() -> None:
     found = overview.runs(trace([kernel("a", at=0, dur=1)], rank=None)).row(0, named=True)
     assert (found["ranks"], found["ranks_missing"]) == ([], None)
+
+
+def ranks_table(plan: RunPlan) -> pl.DataFrame:
+    """The table `ranks` as the reader makes it of a plan: a merged file that is used has a row for each rank."""
+    rows: list[dict[str, object]] = []
+    for each in plan.files:
+        labels = each.file.pid_labels
+        several = each.used and len(labels) > 1
+        for identity in map(identity_from_label, labels) if several else [each.identity]:
+            rows.append(
+                {
+                    "source": len(rows),
+                    "path": each.path,
+                    "run": each.run,
+                    "stage": each.stage,
+                    "rank": identity.rank,
+                    "world_size": each.file.world_size,
+                    "used": each.used,
+                    "reason": each.reason,
+                }
+            )
+    empty = schema.table("ranks").empty()
+    return pl.concat([empty, pl.DataFrame(rows, schema_overrides=dict(empty.schema))], how="diagonal")
+
+
+def assert_missing_as_planned(files: list[FileInfo], *, single: bool = False) -> dict[str, list[int]]:
+    """Check `missing_ranks` against the reader's plan; returns what is missing per run."""
+    plan = assign_runs(files, single_run=single)
+    found = missing_ranks(ranks_table(plan)).to_dicts()
+    missing = {row["run"]: row["ranks_missing"] or [] for row in found}
+    assert missing == {run.name: list(run.missing) for run in plan.runs}
+    assert {row["run"]: row["world_size"] for row in found} == {run.name: run.world_size for run in plan.runs}
+    return missing
+
+
+@given(st.lists(file_infos(), max_size=9, unique_by=lambda file: file.path), st.booleans())
+def test_missing_ranks_are_those_of_the_readers_plan(files: list[FileInfo], single: bool) -> None:
+    assert_missing_as_planned(files, single=single)
+
+
+def test_of_graph_captures_and_merged_files_no_rank_is_missing() -> None:
+    assert assert_missing_as_planned([info("run/bs_32_rank1.json.gz", 1, 4)]) == {"run": []}
+    assert assert_missing_as_planned([info("merged-1767225605.5.trace.json.gz", 0, 4, labels=("TP00", "TP02"))]) == {
+        "1767225605.5": []
+    }
+
+
+def test_differing_world_sizes_are_settled_by_most_of_the_files() -> None:
+    files = [info(f"run/rank{rank}.json", rank, world) for rank, world in ((0, 4), (1, 4), (2, 8))]
+    assert assert_missing_as_planned(files) == {"run": [3]}
+
+
+def test_without_a_world_size_the_highest_rank_of_any_stage_is_known() -> None:
+    files = [
+        info(f"run/1767225605.25-TP-{rank}-{stage}.trace.json.gz")
+        for rank, stage in ((0, "EXTEND"), (0, "DECODE"), (2, "DECODE"))
+    ]
+    assert assert_missing_as_planned(files) == {"run/DECODE": [1], "run/EXTEND": [1, 2]}
+
+
+def test_where_no_file_tells_its_rank_it_is_unknown_which_are_missing() -> None:
+    found = overview.runs(trace([kernel("a", at=0, dur=1)], rank=None, world_size=4)).row(0, named=True)
+    assert (found["world_size"], found["ranks_missing"]) == (4, None)
 
 
 def test_runs_are_apart_and_times_are_summed_over_devices() -> None:

@@ -7,14 +7,13 @@ import polars as pl
 from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.described import with_description
 from traceanalyzer.analyses.device_time import all_activity, device_time
-from traceanalyzer.analyses.impossible import clipped, impossible
+from traceanalyzer.analyses.impossible import clipped, impossible_in
+from traceanalyzer.analyses.missing import missing_ranks
 from traceanalyzer.analyses.select import NOT_SELECTED
 from traceanalyzer.analyses.stretch import Stretch
 from traceanalyzer.trace import Trace
 
 _KIND_COUNTS = {"kernels": "kernel", "copies": "memcpy", "sets": "memset"}
-#: A damaged world size must not make a list of a billion missing ranks.
-_MOST_RANKS = 1 << 17
 
 #: What each figure is, word for word as it is shown with `--explain`.
 DEFINITIONS = {
@@ -26,7 +25,8 @@ DEFINITIONS = {
     "clipped_span_ns": "span with durations that cannot be true ended at the next start on their stream",
     "clipped_busy_ns": "busy with durations that cannot be true ended at the next start on their stream",
     "clipped_idle_ns": "clipped span minus clipped busy",
-    "ranks_missing": "ranks below the world size that no file is from",
+    "ranks_missing": "ranks below the world size, as most files have it, that no file is from; "
+    "without a world size, below the highest rank of the recording; none of a graph capture or a merged file",
     "kernels": "events of category kernel; copies and sets are counted apart",
     "streams": "streams with device activity",
     "sms": "streaming multiprocessors (compute units on AMD), as the file says",
@@ -41,7 +41,7 @@ def devices(trace: Trace) -> pl.DataFrame:
 
     Adds to `device_time` the file it came from, the device's `name` and `sms`, and how many `kernels`, `copies`
     and `sets` ran on it. What a file without activity did is not known: its times are null. Where durations
-    cannot be true (see `impossible`), `clipped_span_ns`, `clipped_busy_ns` and `clipped_idle_ns` come last.
+    cannot be true (see `impossible_in`), `clipped_span_ns`, `clipped_busy_ns` and `clipped_idle_ns` come last.
     """
     need_trace(trace, "devices")
     key = ["source", "device"]
@@ -55,11 +55,10 @@ def devices(trace: Trace) -> pl.DataFrame:
         .with_columns(pl.col(*_KIND_COUNTS).fill_null(0))
     )
     active = with_description(active, trace.devices, "name", "sms")
-    activity = all_activity(trace)
-    found = impossible(activity)
+    found = impossible_in(trace)
     if found.height:
         windows = trace.windows if isinstance(trace, Stretch) else None
-        times = _clipped_times(clipped(activity, found), windows)
+        times = _clipped_times(clipped(all_activity(trace), found), windows)
         active = active.join(times, on=key, how="left", nulls_equal=True)
     files = trace.used.select("source", "path", "run", "stage", "rank")
     return files.join(active, on="source", how="left", maintain_order="left_right").select(
@@ -108,14 +107,13 @@ def files(trace: Trace, *, per_device: pl.DataFrame | None = None) -> pl.DataFra
 def runs(trace: Trace, *, per_device: pl.DataFrame | None = None) -> pl.DataFrame:
     """One row per run: how many files, which ranks are there and which are not, and summed device times.
 
-    `ranks_missing` is null where the world size is not known; a file with an unknown rank counts in `files` only.
+    `world_size` and `ranks_missing` are those of `missing_ranks`; a file with an unknown rank counts in `files` only.
     `per_device` is the result of `devices`, where it is at hand already.
     """
     need_trace(trace, "runs")
     facts = trace.used.group_by("run", maintain_order=True).agg(
         pl.col("stage").first(),
         files=pl.len().cast(pl.Int64),
-        world_size=pl.col("world_size").max(),
         ranks=pl.col("rank").drop_nulls().unique().sort(),
         producers=pl.col("producer").drop_nulls().unique().sort(),
     )
@@ -127,17 +125,12 @@ def runs(trace: Trace, *, per_device: pl.DataFrame | None = None) -> pl.DataFram
         **{name: pl.col(name).sum() for name in ("span_ns", "busy_ns", "idle_ns", *_KIND_COUNTS)},
         **{name: pl.col(name).sum() for name in clipped_columns(per_run)},
     )
-    there = trace.ranks.group_by("run").agg(there=pl.col("rank").drop_nulls())  # selected or not
-    everyone = pl.int_ranges(0, pl.col("world_size").clip(0, _MOST_RANKS), dtype=pl.Int32)
-    missing = everyone.list.set_difference("there").list.sort()
+    first = ("run", "stage", "files", "world_size")
     return (
-        facts.join(times, on="run", how="left", maintain_order="left")
-        .join(there, on="run", how="left", maintain_order="left")
-        .with_columns(
-            ranks_missing=pl.when(pl.col("world_size").is_not_null()).then(missing),
-            devices=pl.col("devices").fill_null(0),
-        )
-        .drop("there")
+        facts.join(missing_ranks(trace.ranks), on="run", how="left", maintain_order="left")
+        .join(times, on="run", how="left", maintain_order="left")
+        .with_columns(pl.col("devices").fill_null(0))
+        .select(*first, pl.exclude(*first, "ranks_missing"), "ranks_missing")
     )
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from traceanalyzer.analyses.arguments import Values, labels, need_choice, need_trace
 from traceanalyzer.analyses.device_time import device_time
-from traceanalyzer.analyses.impossible import clipped, impossible
+from traceanalyzer.analyses.impossible import clipped, impossible_in
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.analyses.sm_fill import sm_fill, with_blocks_and_sms
@@ -77,8 +77,8 @@ def top_kernels(
     and `classes` (one class of work or several) remove kernels and leave the shares alone. `rules` are class rules
     that count before the built-in ones: files, or what `load_rules` makes of them. Ties are in order of name. Where
     a group holds several kernels, what they do not share (`kernel`, `short_name`, `class`, `blocks`) is null.
-    `explain` adds the `rule` that gave the class. Where durations cannot be true (see `impossible`),
-    `clipped_total_ns` stands beside `total_ns`.
+    `explain` adds the `rule` that gave the class. Where durations of the trace, of whatever kind, cannot be true (see
+    `impossible_in`), `clipped_total_ns` stands beside `total_ns`.
     """
     need_trace(trace, "top_kernels")
     need_choice("by", by, BYS)
@@ -101,7 +101,7 @@ def top_kernels(
         _members(launches, labelled, key),
         _grids(launches, key),
         sm_fill(launches, key),
-        *_clipped_totals(launches, key),
+        *_clipped_totals(launches, impossible_in(trace), key),
     ):
         rows = rows.join(more, on=key, how="left", nulls_equal=True)
     rows = rows.join(totals, on="run", how="left").join(_busy_by_run(trace), on="run", how="left")
@@ -185,9 +185,11 @@ def _shared(column: str) -> pl.Expr:
     return pl.when((value.min() == value.max()) & (value.null_count() == 0)).then(value.first()).alias(column)
 
 
-def _clipped_totals(launches: pl.DataFrame, key: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """Totals without the part of durations that cannot be; nothing where all of them can."""
-    found = impossible(launches)
+def _clipped_totals(launches: pl.DataFrame, found: pl.DataFrame, key: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """Totals without the part of durations that cannot be; nothing where all of them can.
+
+    What is `found` in the whole trace is the same for every grouping and filter; so is whether there is the column.
+    """
     if found.height:
         total = pl.col("duration_ns").sum().alias("clipped_total_ns")
         yield clipped(launches, found).group_by(key).agg(total)

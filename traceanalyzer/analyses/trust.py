@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from traceanalyzer.analyses.impossible import impossible
+from traceanalyzer.analyses.impossible import impossible_in
 from traceanalyzer.notes import Note
 from traceanalyzer.text import counted, middle
 from traceanalyzer.trace import Trace
@@ -43,7 +43,7 @@ def _without_activity(trace: Trace) -> Iterator[Note]:
 
 
 def _impossible_durations(trace: Trace) -> Iterator[Note]:
-    found = impossible(trace.kernels).join(trace.ranks.select("source", "path"), on="source")
+    found = impossible_in(trace).join(trace.ranks.select("source", "path"), on="source")
     for (path,), group in found.sort("path", "overrun_ns", descending=[False, True]).group_by(
         "path", maintain_order=True
     ):
