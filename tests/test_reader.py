@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -22,6 +26,7 @@ from strategies_events import events
 
 import traceanalyzer as ta
 from traceanalyzer import schema
+from traceanalyzer.ingest.load import load
 
 pytestmark = pytest.mark.usefixtures("engine")
 METADATA = {
@@ -184,3 +189,43 @@ def test_the_repr_says_what_is_inside(tmp_path: Path) -> None:
     text = repr(ta.read(write_trace(tmp_path / "run" / "t.json", [kernel("k", at=1, dur=2)])))
     assert "1 source of 1 run" in text
     assert "kernels" in text
+
+
+CPU_ONLY = [op("aten::mm", at=10 * i, dur=9) for i in range(40)]
+
+
+@pytest.mark.parametrize("tables", [None, ["kernels"], ["ops"]])
+def test_a_pipe_is_read_once(tmp_path: Path, tables: list[str] | None) -> None:
+    path, pipe = write_trace(tmp_path / "t.json", CPU_ONLY), tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    writing = threading.Thread(target=lambda: pipe.write_bytes(path.read_bytes()), daemon=True)
+    writing.start()
+    assert_same_tables(ta.read(path, tables=tables), ta.read(pipe, tables=tables))
+    writing.join(10)
+
+
+def test_standard_input_is_read_once(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", CPU_ONLY)
+    script = "import traceanalyzer as ta; print(ta.read('-', tables=['kernels']).event_counts['count'].sum())"
+    with open(path, "rb") as file:
+        done = subprocess.run([sys.executable, "-c", script], stdin=file, capture_output=True, text=True, check=True)
+    assert done.stdout == "40\n"
+
+
+def test_a_surprise_in_one_file_costs_that_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.json", "b.json"):
+        write_trace(tmp_path / name, [kernel(name, at=1, dur=2)])
+
+    def surprising(path: str, *args: Any, **options: Any) -> Any:
+        if path.endswith("a.json"):
+            raise ZeroDivisionError("one\ntwo")
+        return load(path, *args, **options)
+
+    monkeypatch.setattr("traceanalyzer.ingest.reader.load", surprising)
+    trace = ta.read(tmp_path, cache=False)
+    assert trace.kernels["name"].to_list() == ["b.json"]
+    note = trace.notes.row(0, named=True)
+    assert (note["code"], note["message"]) == ("unreadable", "could not be read (ZeroDivisionError: one two)")
+    monkeypatch.setenv("TRACEANALYZE_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        ta.read(tmp_path, cache=False)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from unittest import mock
 
@@ -157,6 +157,90 @@ def test_tables_that_are_gone_are_a_clear_error(file: Path) -> None:
     default_store().clear()
     with pytest.raises(ta.UnreadableError, match="stored tables"):
         _ = held.kernels
+
+
+def test_a_stored_table_that_changed_in_use_is_a_clear_error(file: Path) -> None:
+    _, held = read_twice(file)
+    part = next(entries()[0].folder.glob("kernels.*"))
+    part.write_bytes(bytes(part.stat().st_size))
+    with pytest.raises(ta.UnreadableError, match="stored tables"):
+        _ = held.kernels
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"parts": 5}, {"tables": 5}, {"parts": [{}]}, {"parts": [5]}, {"about": None}, {"about": {}}, {"path": 5},
+     {"about": {"scan": 5}}, {"content_hash": None}],
+    ids=str,
+)  # fmt: skip
+def test_a_strange_manifest_is_no_entry(file: Path, change: dict[str, object]) -> None:
+    ta.read(file)
+    entry = entries()[0]
+    manifest = entry.folder / "manifest.json"
+    manifest.write_text(json.dumps({**entry.manifest, **change}))
+    if not isinstance(change.get("about"), dict):
+        assert default_store().find(str(file)) is None
+        assert default_store().entries() == []
+    assert list(default_store().verify()) is not None
+    assert ta.read(file).kernels.height == 300
+    assert len(entries()) == 1
+    _, again = read_twice(file)
+    assert again.kernels.height == 300
+
+
+def test_a_part_changed_on_disk_is_noticed_by_those_who_want_it(file: Path) -> None:
+    ta.read(file)
+    part = next(entries()[0].folder.glob("ops.*"))
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 1
+    part.write_bytes(data)
+    assert default_store().find(str(file), ["kernels"]) is not None
+    assert default_store().find(str(file), ["kernels", "ops"]) is None
+    assert ta.read(file).ops.height == 300
+
+
+def test_an_entry_that_is_gone_was_used_long_ago(file: Path) -> None:
+    ta.read(file)
+    entry = entries()[0]
+    shutil.rmtree(entry.folder)
+    assert entry.used == 0
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_rows_of_another_file_are_not_kept(tmp_path: Path, file: Path, *, spilled: bool) -> None:
+    """The path is pointed elsewhere between the moment when its key is taken and the moment when it is opened."""
+    other = write_trace(tmp_path / "other.json", [kernel("other", at=i, dur=1) for i in range(400)])
+    link = tmp_path / "link.json"
+    link.symlink_to(file)
+    plain = Store.writer
+
+    def writer(store: Store, path: str) -> store_module.EntryWriter | None:
+        begun = plain(store, path)
+        link.unlink()
+        link.symlink_to(other)
+        return begun
+
+    with mock.patch.object(Store, "writer", writer), small_batches() if spilled else nullcontext():
+        assert ta.read(link).kernels.height == 400
+    assert entries() == []
+    assert not list(default_store().root.glob("tmp-*"))
+    assert ta.read(file).kernels.height == 300
+
+
+def test_what_goes_wrong_in_the_background_leaves_nothing(file: Path) -> None:
+    with mock.patch("traceanalyzer.ingest.load.About.to_json", side_effect=ZeroDivisionError("surprise")):
+        assert ta.read(file).kernels.height == 300
+        wait_for_background()
+    assert entries() == []
+    assert not list(default_store().root.glob("tmp-*"))
+
+
+def test_entries_are_evicted_after_one_was_written_only(file: Path) -> None:
+    with mock.patch.object(Store, "evict", autospec=True) as evict:
+        read_twice(file)
+        wait_for_background()
+    assert evict.call_count == 1
+    assert not store_module._PENDING
 
 
 @pytest.mark.parametrize("harm", ["part gone", "part cut", "manifest cut", "manifest gone", "manifest foreign"])

@@ -52,9 +52,9 @@ class Trace:
         if isinstance(frame, pl.LazyFrame):
             try:
                 frame = self._tables[name] = frame.collect()
-            except OSError as error:
-                reason = "stored tables were removed while they were in use; read the files again"
-                raise UnreadableError(str(error.filename or name), reason) from error
+            except (OSError, pl.exceptions.ComputeError, pl.exceptions.PanicException) as error:
+                reason = "stored tables were removed or changed while they were in use; read the files again"
+                raise UnreadableError(str(getattr(error, "filename", None) or name), reason) from error
         return frame
 
     @property

@@ -14,6 +14,7 @@ import polars as pl
 
 from traceanalyzer.errors import NotATraceError, UnreadableError
 from traceanalyzer.ingest.engines import choose
+from traceanalyzer.ingest.files import STANDARD_INPUT
 from traceanalyzer.ingest.identity import label_of_pid
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.normalize import FileTables, ReadFile
@@ -21,7 +22,16 @@ from traceanalyzer.ingest.raw import ALL_TABLES, Scan
 from traceanalyzer.ingest.source import Progress, Source, file_size
 from traceanalyzer.notes import Note
 from traceanalyzer.schema import EVENT_TABLES
-from traceanalyzer.store import SMALLEST_FILE, SMALLEST_JSON, Entry, EntryWriter, Store, hash_file, in_background
+from traceanalyzer.store import (
+    SMALLEST_FILE,
+    SMALLEST_JSON,
+    Entry,
+    EntryWriter,
+    Store,
+    hash_file,
+    in_background,
+    key_of,
+)
 
 #: Metadata values whose text is longer are not kept in the store: nothing reads them.
 _LONGEST_METADATA = 1 << 16
@@ -97,6 +107,8 @@ class LoadedFile:
     path: str
     tables: Mapping[str, pl.LazyFrame]
     about: About
+    kept: bool = False
+    """Whether its tables were written to the store, or are about to be."""
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -120,25 +132,39 @@ def load(path: str, wanted: frozenset[str], *, store: Store | None, progress: Pr
     Which run and rank a file is rests on its device activity, or on all it holds where it has none: what is asked
     for must not change the answer, so those tables are read as well, and left out of the result.
     """
-    needed = wanted | {"kernels"}
+    # what is in a pipe is there once
+    needed = wanted | {"kernels"} if _is_regular(path) else ALL_TABLES
     file = _load(path, needed, store, progress)
     if not file.about.device_events and needed < ALL_TABLES:
         file = _load(path, ALL_TABLES, store, None)
     return replace(file, tables={name: frame for name, frame in file.tables.items() if name in wanted})
 
 
+def _is_regular(path: str) -> bool:
+    return path != STANDARD_INPUT and os.path.isfile(path)
+
+
 def _load(path: str, needed: frozenset[str], store: Store | None, progress: Progress | None) -> LoadedFile:
-    if store is None or file_size(path) < SMALLEST_FILE:
+    if store is None or not _is_regular(path) or file_size(path) < SMALLEST_FILE:
         return _parse(path, needed, None, progress)
     entry = store.find(path, needed)
-    if entry is not None:
-        return LoadedFile(path, entry.scan_all(), About.from_json(entry.manifest["about"], path))
+    about = None if entry is None else _known(entry, path)
+    if entry is not None and about is not None:
+        return LoadedFile(path, entry.scan_all(), about)
     # a second kind of question about a file: keep everything from now on
     kept = ALL_TABLES if store.knows(path) else needed
     try:
         return _parse(path, kept, store.writer(path), progress)
     except _StoreFailedError as error:
         return _noting(_parse(path, needed, None, None), str(error))
+
+
+def _known(entry: Entry, path: str) -> About | None:
+    """What the entry says about the file; None where it says something else, which is as good as no entry."""
+    try:
+        return About.from_json(entry.manifest["about"], path)
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def _noting(file: LoadedFile, reason: str) -> LoadedFile:
@@ -162,8 +188,9 @@ def _parse(path: str, wanted: frozenset[str], writer: EntryWriter | None, progre
     except BaseException as error:  # whatever stops it, an interrupt included: no half-written entry stays
         if writer is not None:
             writer.abandon("the file could not be read")
-        if isinstance(error, UnreadableError) and source.cut:
-            raise UnreadableError(path, f"{losses.notes(path)[0].message}; no event could be read") from error
+        first = next(iter(losses.notes(path)), None)
+        if isinstance(error, UnreadableError) and source.cut and first is not None:
+            raise UnreadableError(path, f"{first.message}; no event could be read") from error
         raise
 
 
@@ -185,23 +212,27 @@ def _parsed_with_store(
         return LoadedFile(path, tables, about)
     if not spilled:
         in_background(_keep, path, content, about, writer)
-        return LoadedFile(path, tables, about)
+        return LoadedFile(path, tables, about, kept=True)
     entry = _keep(path, content, about, writer)
     if entry is None:
         raise _StoreFailedError(writer.failed)
-    return LoadedFile(path, entry.scan_all(), about)
+    return LoadedFile(path, entry.scan_all(), about, kept=True)
 
 
 def _keep(path: str, content: ReadFile, about: About, writer: EntryWriter) -> Entry | None:
-    """Write what is in memory and put the entry in its place."""
-    for name, frame in content.tables.items():
-        writer.add(name, frame)
+    """Write what is in memory and put the entry in its place. Nobody hears of what this raises in the background, so
+    whatever it is, the entry is given up."""
     try:
+        for name, frame in content.tables.items():
+            writer.add(name, frame)
         manifest = {"path": os.path.abspath(path), "content_hash": hash_file(path), "about": about.to_json()}
-    except OSError as error:
-        writer.abandon(str(error))
+        if key_of(path) != writer.key:
+            writer.abandon("the file changed while it was read")
+            return None
+        return writer.commit(about.tables, manifest)
+    except Exception as error:
+        writer.abandon(str(error) or type(error).__name__)
         return None
-    return writer.commit(about.tables, manifest)
 
 
 def _refuse_what_is_no_trace(path: str, content: ReadFile) -> None:

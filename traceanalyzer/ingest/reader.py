@@ -10,7 +10,7 @@ from functools import partial
 import polars as pl
 
 from traceanalyzer import schema
-from traceanalyzer.errors import NotATraceError, UnreadableError, UsageError
+from traceanalyzer.errors import NotATraceError, TraceAnalyzerError, UnreadableError, UsageError
 from traceanalyzer.ingest.describe import devices_frame, event_counts_frame, threads_frame
 from traceanalyzer.ingest.files import STANDARD_INPUT, FileToRead, find
 from traceanalyzer.ingest.identity import (
@@ -35,6 +35,9 @@ from traceanalyzer.trace import Trace
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _MOST_SOURCES = (1 << 16) - 1
+#: Set to 1, this environment variable lets through what goes wrong inside the reader.
+DEBUG_VARIABLE = "TRACEANALYZE_DEBUG"
+_LONGEST_REASON = 200
 
 
 def read(
@@ -55,8 +58,8 @@ def read(
     and memory. `rank_regex`: a pattern with named groups (rank, dp, pp, tp, ep, dcp, stage, run) or one unnamed
     group, for file names that no built-in pattern knows. `single_run`: all files are ranks of one run, whatever their
     folders. `strict`: damage of any kind is an error. `cache`: use the store of parsed tables in the user's cache
-    folder (files of 1 MB and more). `jobs`: how many files are read at once (default: one a core). `progress` is
-    called with the number of bytes of the files consumed since its last call.
+    folder (files from 64 KB whose JSON is 8 MB or more). `jobs`: how many files are read at once (default: one a
+    core). `progress` is called with the number of bytes of the files consumed since its last call.
 
     Raises `UnreadableError` if no file could be read (or, with `strict`, if any could not be read whole), and
     `UsageError` for an unknown table or a bad pattern.
@@ -69,7 +72,7 @@ def read(
     if not files:
         raise UsageError("no trace files were given")
     loaded, refusals = _load_all(files, wanted, store, strict=strict, jobs=jobs, progress=progress)
-    if store is not None:
+    if store is not None and any(file.kept for file in loaded):
         store.evict_in_background()
     infos = [_info(file, rank_regex) for file in loaded]
     plan = assign_runs(infos, single_run=single_run)
@@ -128,6 +131,15 @@ def _load_or_refuse(
         return load(path, tables, store=store, progress=progress)
     except UnreadableError as error:
         return error
+    except TraceAnalyzerError:  # the request is wrong, not the file
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:
+        # files hold what nobody thought of, and one such file must not cost the answer about the others
+        if os.environ.get(DEBUG_VARIABLE) == "1":
+            raise
+        text = " ".join(str(error).split())[:_LONGEST_REASON]
+        what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        return UnreadableError(path, f"could not be read ({what})")
 
 
 def _nothing_read(refusals: Sequence[UnreadableError]) -> UnreadableError:
