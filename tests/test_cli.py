@@ -441,7 +441,7 @@ def configure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
 
     def write(text: str) -> Path:
         path = tmp_path / "config" / "traceanalyzer" / "config.toml"
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
         return path
@@ -462,10 +462,62 @@ def test_the_command_line_counts_before_the_file(run: Run, folder: Path, configu
     assert run("top-kernels", folder, "--format", "csv").out.startswith("run,kernel")
 
 
+def test_a_flag_and_its_opposite_come_from_the_configuration_file(
+    run: Run, tmp_path: Path, configure: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACEANALYZE_CACHE_DIR", str(tmp_path / "store"))
+    monkeypatch.setattr("traceanalyzer.ingest.load.SMALLEST_FILE", 0)
+    monkeypatch.setattr("traceanalyzer.ingest.load.SMALLEST_JSON", 0)
+    path = write_trace(tmp_path / "t.json", EVENTS)
+    for text, stored in (("no-cache = true", False), ("no-cache = false", True)):
+        configure(text)
+        assert run("top-kernels", path).code == 0
+        wait_for_background()
+        assert (tmp_path / "store").exists() is stored
+
+
+@pytest.mark.parametrize(
+    ("text", "kernels"),
+    [
+        ("rank = 1", ["gemm_a", "gemm_b"]),
+        ("stream = 8", ["gemm_b"]),
+        ("stream = [8, 7]", ["gemm_a", "gemm_b", "norm"]),
+        ("filter = 0", []),
+    ],
+)
+def test_numbers_in_the_configuration_file_are_texts_where_options_are(
+    run: Run, folder: Path, configure: Callable[[str], Path], text: str, kernels: list[str]
+) -> None:
+    configure(f'format = "json"\n[top-kernels]\n{text}\n')
+    assert [row["kernel"] for row in run("top-kernels", folder).json["rows"]] == kernels
+
+
+@pytest.mark.parametrize("text", ['format = "json"', '[cache]\nformat = "json"'])
+def test_subcommands_have_the_defaults_of_their_command(
+    run: Run, tmp_path: Path, configure: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("TRACEANALYZE_CACHE_DIR", str(tmp_path / "store"))
+    configure(text)
+    assert run("cache", "info").json["command"].startswith("cache")
+    assert run("cache", "verify").json["rows"] == []
+    assert run("cache", "clear").code == 0
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("limit = ", "Invalid value"),
+        ("limit = 1.5", "limit: 1.5 is not a whole number"),
+        ("limit = true", "limit: True is not a whole number"),
+        ("limit = [1]", "limit: [1] is not a whole number"),
+        ("between = 5", "between: '5' is no stretch of milliseconds"),
+        ("between = [5]", "between: [5] must be a string or a number"),
+        ("rank = 1.5", "rank: '1.5' is no list of ranks"),
+        ("rank = true", "rank: True must be a string or a number"),
+        ("stream = 1979-05-27", "stream: datetime.date(1979, 5, 27) must be a string or a number"),
+        ("no-cache = 1", "no-cache: 1 must be true or false"),
+        ("[cache]\nlimit = 1", "cache has no option 'limit'"),
+        ('[cache]\nformat = "xml"', "format: 'xml' is not one of"),
         ("limt = 3", "no command has an option 'limt'; did you mean 'limit'?"),
         ("[top-kernel]\nlimit = 3", "[top-kernel] is no command; did you mean 'top-kernels'?"),
         ("[schema]\nlimit = 3", "schema has no option 'limit'"),
@@ -478,7 +530,7 @@ def test_mistakes_in_the_configuration_file_are_one_line(
     run: Run, folder: Path, configure: Callable[[str], Path], text: str, message: str
 ) -> None:
     path = configure(text)
-    result = run("top-kernels", folder)
+    result = run("cache", "info") if text.startswith("[cache]") else run("top-kernels", folder)
     assert result.code == 2
     assert result.err.startswith(f"traceanalyze: {path}: ")
     assert message in result.err

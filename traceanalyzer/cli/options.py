@@ -70,8 +70,10 @@ class WholeNumber(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """As click does, in plainer words."""
         try:
+            if isinstance(value, bool | float):  # from the configuration file; int() would take them
+                raise ValueError
             int(value)
-        except ValueError:
+        except (TypeError, ValueError):
             self.fail(f"{value!r} is not a whole number", param, ctx)
         return super().convert(value, param, ctx)
 
@@ -150,7 +152,7 @@ _SELECTIONS = {
 }
 
 
-#: How files are read; named as the arguments of `ingest.reader.read`.
+#: How files are read; named as the arguments of `ingest.reader.read`, but for `no_cache`, its `cache` turned round.
 _READING = {
     "rank_regex": click.option(
         "--rank-regex",
@@ -162,14 +164,7 @@ _READING = {
         "--single-run", is_flag=True, help="All files are ranks of one run, whatever their folders (node0/, node1/)."
     ),
     "strict": click.option("--strict", is_flag=True, help="Stop at the first file that cannot be read in full."),
-    "cache": click.option(
-        "--no-cache",
-        "cache",
-        is_flag=True,
-        default=True,
-        flag_value=False,
-        help="Do not use the store of parsed tables.",
-    ),
+    "no_cache": click.option("--no-cache", is_flag=True, help="Do not use the store of parsed tables."),
     "jobs": click.option("--jobs", type=WholeNumber(1), metavar="N", help="Files read at once (default: one a core)."),
 }
 
@@ -184,6 +179,7 @@ def trace_inputs(*selections: str) -> Callable[[Command], Command]:
         @functools.wraps(command)
         def with_inputs(*args: Any, paths: Any, **values: Any) -> Any:
             reading = {name: values.pop(name) for name in _READING}
+            reading["cache"] = not reading.pop("no_cache")
             selection = {name: _flat(values.pop(name)) for name in selections}
             return command(*args, inputs=Inputs(paths, reading, selection), **values)
 
