@@ -27,6 +27,10 @@ from strategies_events import events
 import traceanalyzer as ta
 from traceanalyzer import schema
 from traceanalyzer.ingest.load import load
+from traceanalyzer.ingest.losses import Losses
+from traceanalyzer.ingest.normalize import FileTables
+from traceanalyzer.ingest.producers.base import Reclassified
+from traceanalyzer.ingest.raw import Scan
 
 pytestmark = pytest.mark.usefixtures("engine")
 METADATA = {
@@ -229,3 +233,109 @@ def test_a_surprise_in_one_file_costs_that_file_only(tmp_path: Path, monkeypatch
     monkeypatch.setenv("TRACEANALYZE_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         ta.read(tmp_path, cache=False)
+
+
+@pytest.mark.parametrize(("sms", "known"), [("2147483647", 2147483647), ("2147483648", None), ("1E400", None)])
+def test_device_properties_that_do_not_fit_are_not_known(tmp_path: Path, sms: str, known: int | None) -> None:
+    path = tmp_path / "t.json"
+    memory = 10**400
+    text = compact([kernel("k", at=1, dur=2)], {"deviceProperties": [{"id": 0, "numSms": 7, "totalGlobalMem": memory}]})
+    path.write_text(text.replace('"numSms": 7', f'"numSms": {sms}'))
+    assert ta.read(path, cache=False).devices.select("sms", "total_memory").rows() == [(known, None)]
+
+
+@pytest.mark.parametrize("name", [["a"], {"a": 1}, 5, None])
+def test_metadata_events_with_odd_names_are_passed_over(tmp_path: Path, name: Any) -> None:
+    odd = {"ph": "M", "name": name, "pid": 1, "args": {"name": "x"}}
+    path = write_trace(tmp_path / "t.json", [kernel("k", at=1, dur=2), odd])
+    assert ta.read(path, cache=False).threads.height == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "known"),
+    [("1E400", None), ("-1E-400", None), ("1E3", 1000), ('"0x10"', 16), ("99999999999999999999", None), ("[1]", None)],
+)
+def test_odd_flow_ids(tmp_path: Path, written: str, known: int | None) -> None:
+    flow = {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 777, "pid": 1, "tid": 1, "ts": 5}
+    path = tmp_path / "t.json"
+    path.write_text(compact([kernel("k", at=1, dur=2), flow], {}).replace("777", written))
+    trace = ta.read(path, cache=False)
+    assert trace.flows["id"].to_list() == [known]
+    assert ("flow-without-number" in trace.notes["code"].to_list()) is (known is None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text there")
+def test_a_file_name_that_is_not_utf8(tmp_path: Path) -> None:
+    folder = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
+    os.mkdir(folder)
+    for name in (b"caf\xe9-TP-0.json", b"caf\xe9-TP-1.json"):
+        write_trace(tmp_path / "t.json", [kernel("k", at=1, dur=2)], rank=None).rename(
+            os.fsdecode(os.path.join(folder, name))
+        )
+    bad = os.fsdecode(os.path.join(folder, b"\xe9.json"))
+    Path(bad).write_text("{")
+    trace = ta.read([os.fsdecode(folder), bad])
+    assert [Path(path).name for path in trace.ranks["path"]][:2] == ["caf\ufffd-TP-0.json", "caf\ufffd-TP-1.json"]
+    assert "caf\ufffd" in trace.ranks["run"][0]
+    assert any(path and path.endswith("\ufffd.json") for path in trace.notes["path"])
+
+
+def test_rows_of_a_merged_file_that_belong_to_no_rank_are_counted(tmp_path: Path) -> None:
+    parts = [{**kernel(f"k{rank}", at=1, dur=2), "pid": f"[TP0{rank}] 0"} for rank in range(2)]
+    stray = [op("aten::mm", at=0, dur=5), {**op("aten::mm", at=0, dur=5), "pid": "[TP07] 1"}]
+    path = write_trace(tmp_path / "merged-170.trace.json.gz", [*parts, *stray], rank=None)
+    trace = ta.read(path, cache=False)
+    assert trace.ops.height == 0
+    notes = trace.notes.filter(pl.col("code") == "rows-without-rank")
+    assert notes.select("level", "count").rows() == [("warning", 2)]
+
+
+def test_lost_records_are_no_collectives_either(tmp_path: Path) -> None:
+    metadata: dict[str, Any] = {"Collective name": "allreduce", "Group size": 2}
+    events = [kernel("nccl", at=0, dur=0, **metadata), kernel("nccl", at=3, dur=2, **metadata)]
+    trace = ta.read(write_trace(tmp_path / "t.json", events), cache=False)
+    assert trace.kernels.height == trace.collectives.height == 1
+    assert dict(trace.notes.select("code", "count").iter_rows())["lost-record"] == 1
+
+
+def test_lost_records_are_dropped_from_what_a_producers_rule_moved() -> None:
+    tables = FileTables(Losses())
+    kernels = pl.DataFrame({"name": ["a", "b"], "start_ns": [0, 5], "duration_ns": [0, 0]})
+    nothing = pl.DataFrame()
+    moved = Reclassified(kernels, nothing, nothing, nothing, nothing)
+    with mock.patch("traceanalyzer.ingest.normalize.reclassify", return_value=moved):
+        content = tables.finish(Scan())
+    assert content.tables["kernels"]["name"].to_list() == ["b"]
+
+
+def test_a_script_without_a_main_guard_reads_in_its_own_process(tmp_path: Path) -> None:
+    for rank in range(2):
+        write_trace(tmp_path / f"17.5-TP-{rank}.trace.json", [kernel("k", at=1, dur=2)], rank=rank, world_size=2)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "import traceanalyzer as ta\n"
+        "from traceanalyzer.ingest import parallel\n"
+        "parallel.WORTH_PROCESSES = 0\n"
+        "print(ta.read(sys.argv[1], jobs=2, cache=False).kernels.height)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        env={**os.environ, "TRACEANALYZE_ENGINE": "python"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert (done.returncode, done.stdout) == (0, "2\n")
+
+
+def test_no_more_workers_than_cores_that_may_be_used(tmp_path: Path) -> None:
+    for rank in range(2):
+        write_trace(tmp_path / f"17.5-TP-{rank}.trace.json", [kernel("k", at=1, dur=2)], rank=rank, world_size=2)
+    with (
+        mock.patch("os.sched_getaffinity", return_value={3}, create=True),
+        mock.patch("traceanalyzer.ingest.parallel.ThreadPoolExecutor", side_effect=AssertionError),
+        mock.patch("traceanalyzer.ingest.parallel.ProcessPoolExecutor", side_effect=AssertionError),
+        mock.patch("traceanalyzer.ingest.parallel.WORTH_PROCESSES", 0),
+    ):
+        assert ta.read(tmp_path, cache=False).kernels.height == 2

@@ -94,6 +94,13 @@ def test_rows_that_went_to_the_store_while_the_file_was_read(file: Path) -> None
     assert len([part for part in entries()[0].manifest["parts"] if part["table"] == "kernels"]) > 1
 
 
+def test_rows_are_spilled_each_time_that_there_are_many(file: Path) -> None:
+    with small_batches(), mock.patch("traceanalyzer.ingest.normalize.SPILL_ROWS", 300):
+        ta.read(file)
+    kernels = [part for part in entries()[0].manifest["parts"] if part["table"] == "kernels"]
+    assert 1 < len(kernels) <= 4, "rows that are gone are not counted again"
+
+
 def test_a_first_question_keeps_its_tables_and_a_second_kind_all(file: Path) -> None:
     ta.read(file, tables=["kernels"])
     assert [entry.manifest["tables"] for entry in entries()] == [["kernels"]]

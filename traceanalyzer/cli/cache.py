@@ -12,9 +12,9 @@ from traceanalyzer.cli import options
 def command(ctx: click.Context) -> None:
     """What does the store of parsed tables hold?
 
-    Files of 1 MB and more are kept as Parquet tables in the user's cache folder, so that the next question on the same
-    file is answered at once. TRACEANALYZE_CACHE_DIR puts the store elsewhere, TRACEANALYZE_CACHE_GB limits its size
-    (20 without it): entries that were not used for longest go first.
+    Files from 64 KB whose JSON is 8 MB or more are kept as Parquet tables in the user's cache folder, so that the next
+    question on the same file is answered at once. TRACEANALYZE_CACHE_DIR puts the store elsewhere,
+    TRACEANALYZE_CACHE_GB limits its size (20 without it): entries that were not used for longest go first.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

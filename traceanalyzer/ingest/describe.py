@@ -9,7 +9,7 @@ import polars as pl
 from traceanalyzer import schema
 from traceanalyzer.ingest.categories import MEMORY_CATEGORY, MEMORY_EVENT, place
 from traceanalyzer.ingest.raw import Scan
-from traceanalyzer.ingest.values import convert, to_label, to_text
+from traceanalyzer.ingest.values import convert, printable, to_label, to_text
 
 
 def devices_frame(scan: Scan) -> pl.DataFrame:
@@ -66,7 +66,20 @@ _DEVICE_KEYS = {
 
 
 def _device(properties: dict[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {column: convert("integer", properties.get(key)) for column, key in _DEVICE_KEYS.items()}
-    row["device"] = to_label(properties.get("id"))
-    row["name"] = to_text(properties.get("name")) or None
+    types = schema.DEVICES.schema
+    row: dict[str, Any] = {
+        column: _fitting(convert("integer", properties.get(key)), types[column]) for column, key in _DEVICE_KEYS.items()
+    }
+    row["device"] = _printable(to_label(properties.get("id")))
+    row["name"] = _printable(to_text(properties.get("name"))) or None
     return row
+
+
+def _fitting(number: int | None, dtype: pl.DataType) -> int | None:
+    """A number that the column can hold; another one is not known."""
+    limit = 1 << (31 if dtype == pl.Int32 else 63)
+    return number if number is not None and -limit <= number < limit else None
+
+
+def _printable(text: str | None) -> str | None:
+    return None if text is None else printable(text)

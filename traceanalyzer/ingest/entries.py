@@ -186,15 +186,15 @@ class Entries:
 
     def _take_metadata(self, value: dict[str, Any]) -> None:
         args = value.get("args")
-        what = value.get("name")
+        what = to_text(value.get("name"))
         key = {"process_name": "name", "thread_name": "name", "process_labels": "labels"}.get(what or "")
-        if key is None or not isinstance(args, dict):
+        if what is None or key is None or not isinstance(args, dict):
             return
         text = to_label(args.get(key))
         pid = to_label(value.get("pid"))
         tid = to_label(value.get("tid")) if what == "thread_name" else None
         if text is not None and pid is not None:
-            self._scan.threads.setdefault((pid, tid), {})[str(what)] = self._dictionary.cleaned(text)
+            self._scan.threads.setdefault((pid, tid), {})[what] = self._dictionary.cleaned(text)
 
     def _times(self, value: dict[str, Any], *, with_duration: bool, on_device: bool) -> tuple[int, int] | None:
         """Start and duration in ns; None, counted, where they cannot be used."""

@@ -7,6 +7,7 @@ rules of other producers move their slices, adds the base time.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ _MOST_SLICES = 32
 _POINTS_IN_TIME = ("start_ns", "time_ns")
 #: Above so many rows (about 100 MB of tables) rows go to the store while the file is still read.
 SPILL_ROWS = 1_500_000
+_WHOLE_NUMBERS = {int, type(None)}
 _NEEDED_WHOLE = {"slices", "marks"}
 #: Takes rows of a table off memory, for good.
 Spill = Callable[[str, pl.DataFrame], None]
@@ -100,6 +102,8 @@ class FileTables:
             frame = _merged(frame, self._frame(table_name, late.columns), late.places)
         if table_name == "kernels":
             frame = self._without_lost(frame)
+        elif table_name == "collectives":  # the same records once more: counted as kernels
+            frame = frame.filter(~(_is_lost(frame) & frame["on_device"]))
         self._parts[table_name].append(frame)
         self._rows += frame.height
         if self._spill is not None and self._rows > SPILL_ROWS:
@@ -110,6 +114,7 @@ class FileTables:
         for name in self._parts.keys() - _NEEDED_WHOLE:
             parts = self._parts.pop(name)
             spill(name, pl.concat(parts))
+        self._rows = 0
 
     def finish(self, scan: Scan) -> ReadFile:
         """The tables of the whole file, those apart that were spilled. Times are as in the file."""
@@ -141,13 +146,15 @@ class FileTables:
             rows: pl.DataFrame = getattr(moved, name)
             if rows.height:
                 rows = _conform(name, rows)
+                if name == "kernels":
+                    rows = self._without_lost(rows)
                 tables[name] = pl.concat([tables[name], rows]) if name in tables else rows
         for note in moved.notes:
             self._losses.add(note.code, note.message, count=note.count or 1, level=note.level)
 
     def _without_lost(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Device records whose times were lost say 0 for start and length: counted, never timed."""
-        lost = (frame["start_ns"] == 0) & (frame["duration_ns"] == 0)
+        lost = _is_lost(frame)
         if not lost.any():
             return frame
         self._losses.add("lost-record", "device events whose times were lost (0) were dropped", count=int(lost.sum()))
@@ -188,14 +195,14 @@ class FileTables:
         return lookup.texts(name, _array(codes, np.uint32), codes.missing if isinstance(codes, Filled) else None)
 
     def _flow_ids(self, values: list[Any] | Filled) -> pl.Series:
-        try:
-            return _numbers("id", values, pl.Int64())
-        except (TypeError, OverflowError):
-            assert isinstance(values, list)
-            ids = [to_signed_64(to_integer(value)) for value in values]
-            bad = sum(new is None and old is not None for new, old in zip(ids, values, strict=True))
-            self._losses.add("flow-without-number", "flow ids that are no numbers were left empty", count=bad)
-            return pl.Series("id", ids, dtype=pl.Int64)
+        if isinstance(values, Filled) or _WHOLE_NUMBERS.issuperset(map(type, values)):
+            with contextlib.suppress(TypeError, OverflowError):
+                return _numbers("id", values, pl.Int64())
+        assert isinstance(values, list)
+        ids = [to_signed_64(to_integer(value)) for value in values]
+        bad = sum(new is None and old is not None for new, old in zip(ids, values, strict=True))
+        self._losses.add("flow-without-number", "flow ids that are no numbers were left empty", count=bad)
+        return pl.Series("id", ids, dtype=pl.Int64)
 
 
 @dataclass(frozen=True)
@@ -218,6 +225,10 @@ def public(name: str, frame: pl.LazyFrame, source: int, rank: int | None, base_n
         ).alias(column)
         for column in columns.names()
     )
+
+
+def _is_lost(frame: pl.DataFrame) -> pl.Series:
+    return (frame["start_ns"] == 0) & (frame["duration_ns"] == 0)
 
 
 def _merged(frame: pl.DataFrame, late: pl.DataFrame, places: np.ndarray) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import TypeVar
 
 from traceanalyzer.ingest.engines import choose
@@ -21,7 +21,7 @@ def map_files(
     work: Callable[[str, Progress | None], Result], paths: Sequence[str], jobs: int | None, progress: Progress | None
 ) -> Iterator[Result]:
     """`work` on every path, results in the order of the paths."""
-    jobs = min(jobs or os.cpu_count() or 1, len(paths))
+    jobs = min(jobs or _cores(), len(paths))
     releases = choose().releases_interpreter
     sizes = [file_size(path) for path in paths]
     if jobs < 2 or not (releases or sum(sizes) >= WORTH_PROCESSES):
@@ -33,12 +33,31 @@ def map_files(
             yield from threads.map(lambda path: work(path, progress), paths)
         return
     with _processes(jobs) as processes:
-        futures = [processes.submit(work, path, None) for path in paths]
-        for future, size in zip(futures, sizes, strict=True):
-            result = future.result()
+        futures = [_submitted(processes, work, path) for path in paths]
+        for path, future, size in zip(paths, futures, sizes, strict=True):
+            try:
+                result = future.result()
+            except BrokenExecutor:
+                # in a script without a `__main__` guard no process can begin, and one may run out of memory
+                yield work(path, progress)
+                continue
             if progress:
                 progress(size)
             yield result
+
+
+def _submitted(processes: Executor, work: Callable[[str, Progress | None], Result], path: str) -> Future[Result]:
+    try:
+        return processes.submit(work, path, None)
+    except BrokenExecutor as error:
+        failed: Future[Result] = Future()
+        failed.set_exception(error)
+        return failed
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processes(jobs: int) -> Executor:

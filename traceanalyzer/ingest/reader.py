@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import Any
 
 import polars as pl
 
@@ -28,7 +29,7 @@ from traceanalyzer.ingest.parallel import map_files
 from traceanalyzer.ingest.raw import ALL_TABLES
 from traceanalyzer.ingest.runs import RunFile, RunPlan, assign_runs
 from traceanalyzer.ingest.source import Progress
-from traceanalyzer.ingest.values import to_text
+from traceanalyzer.ingest.values import printable, to_text
 from traceanalyzer.notes import Note
 from traceanalyzer.store import Store, default_store
 from traceanalyzer.trace import Trace
@@ -195,13 +196,32 @@ def _assemble(loaded: Sequence[LoadedFile], infos: Sequence[FileInfo], plan: Run
     for number, source in enumerate(sources):
         for name, frame in source.frames(number).items():
             parts[name].append(frame)
-    parts["notes"].append(_notes_frame(notes).lazy())
+    parts["notes"].append(_notes_frame([*notes, *_notes_on_rows_without_rank(sources)]).lazy())
     return Trace(**{name: pl.concat(frames) for name, frames in parts.items() if frames})
 
 
+def _notes_on_rows_without_rank(sources: Sequence[_Source]) -> Iterator[Note]:
+    """Rows of merged files that belong to none of the file's ranks."""
+    message = "rows of a merged file whose process id bears the label of none of its ranks were left out"
+    for file in {id(source.file): source.file for source in sources if source.label is not None}.values():
+        labels = set(file.about.pid_labels)
+        counts = [
+            frame.group_by(pl.col("pid").cast(pl.String)).agg(pl.len()).collect() for frame in file.tables.values()
+        ]
+        count = sum(
+            number for rows in counts for pid, number in rows.iter_rows() if label_of_pid(pid or "") not in labels
+        )
+        if count:
+            yield Note("warning", "rows-without-rank", message, file.path, count)
+
+
 def _notes_frame(notes: Sequence[Note]) -> pl.DataFrame:
-    rows = [(note.level, note.code, note.message, note.path, note.count) for note in notes]
-    return pl.DataFrame(rows, schema=schema.NOTES.schema, orient="row")
+    return pl.DataFrame([_printable(asdict(note)) for note in notes], schema=schema.NOTES.schema)
+
+
+def _printable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as a table can hold it: names of files need not be UTF-8."""
+    return {name: printable(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 @dataclass(frozen=True)
@@ -256,7 +276,7 @@ class _Source:
             "first_ns": first,
             "last_ns": last,
         }
-        return pl.DataFrame([row], schema=schema.RANKS.schema)
+        return pl.DataFrame([_printable(row)], schema=schema.RANKS.schema)
 
     def _device_extent(self, kernels: pl.LazyFrame | None) -> tuple[int | None, int | None]:
         """First start and last end of the source's device activity, absolute."""
