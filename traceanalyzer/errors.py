@@ -31,7 +31,7 @@ class NotATraceError(UnreadableError):
 
 
 class NeedsGpuError(TraceAnalyzerError):
-    """A GPU was needed and is absent."""
+    """A GPU was needed and is absent. Reserved: no command needs one yet."""
 
     exit_code = 4
 

@@ -11,7 +11,6 @@ it is a point in time. Unknown is null, never 0. Repeated text is dictionary-cod
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -463,16 +462,3 @@ _BY_NAME = {table.name: table for table in TABLES}
 def table(name: str) -> Table:
     """The public table of that name; raises ``KeyError`` for an unknown one."""
     return _BY_NAME[name]
-
-
-def describe() -> Iterator[dict[str, str | None]]:
-    """One record per column of every table: table, column, type, unit, meaning."""
-    for each in TABLES:
-        for column in each.columns:
-            yield {
-                "table": each.name,
-                "column": column.name,
-                "type": str(column.dtype),
-                "unit": column.unit,
-                "meaning": column.doc,
-            }

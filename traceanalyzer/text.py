@@ -1,9 +1,13 @@
-"""Small words for messages and headings: counted nouns, ranges of numbers, shortened and printable text."""
+"""Small words for messages and headings: counted nouns, ranges of numbers, natural order, shortened text."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
+
+#: Sorts as people count: see `natural_key`.
+NaturalKey = tuple[tuple[tuple[int, int, str], ...], str]
 
 
 def counted(number: int, noun: str) -> str:
@@ -48,3 +52,20 @@ def middle(text: str, width: int, ellipsis: str = "…") -> str:
 def visible(text: str) -> str:
     """Text that cannot move the cursor or break a row: control characters are spelled out."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+def natural_key(text: str | int) -> NaturalKey:
+    """Key that sorts numbers inside text by value: TP-2 before TP-10, stream 7 before stream 20."""
+    whole = str(text)
+    pieces = (piece for piece in _DIGITS.split(whole) if piece)
+    return tuple(_piece_key(piece) for piece in pieces), whole
+
+
+def _piece_key(piece: str) -> tuple[int, int, str]:
+    if not _DIGITS.fullmatch(piece):
+        return (1, 0, piece.casefold())
+    digits = piece.lstrip("0")  # longer is larger: no int(), which refuses numbers of more than 4300 digits
+    return (0, len(digits), digits)

@@ -6,7 +6,7 @@ import polars as pl
 
 from traceanalyzer import schema
 from traceanalyzer.errors import UnreadableError, UsageError
-from traceanalyzer.text import did_you_mean
+from traceanalyzer.text import counted, did_you_mean
 
 
 class Trace:
@@ -140,7 +140,7 @@ class Trace:
     def __repr__(self) -> str:
         used = self.used
         runs = used["run"].unique(maintain_order=True).to_list()
-        head = f"<Trace: {_count(used.height, 'source')} of {_count(len(runs), 'run')}"
+        head = f"<Trace: {counted(used.height, 'source')} of {counted(len(runs), 'run')}"
         if runs:
             head += f" ({', '.join(map(str, runs[:3]))}{', ...' if len(runs) > 3 else ''})"
         heights = {name: self.scan(name).select(pl.len()).collect().item() for name in _NAMES}
@@ -148,7 +148,3 @@ class Trace:
 
 
 _NAMES = tuple(table.name for table in schema.TABLES)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

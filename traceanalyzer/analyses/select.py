@@ -11,8 +11,7 @@ from traceanalyzer import schema
 from traceanalyzer.analyses.arguments import Values, labels, need_trace, numbers
 from traceanalyzer.analyses.stretch import Between, Stretch, narrowed, windows_of
 from traceanalyzer.errors import UsageError
-from traceanalyzer.ingest.identity import natural_key
-from traceanalyzer.text import did_you_mean, listed, ranges
+from traceanalyzer.text import did_you_mean, listed, natural_key, ranges
 from traceanalyzer.trace import Trace
 
 #: Why a file is not used that was not asked for.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from traceanalyzer import schema
 from traceanalyzer.errors import UsageError
 from traceanalyzer.trace import Trace
 
@@ -80,6 +81,6 @@ def _ms(time_ns: int) -> str:
 
 
 def _stretch(trace: Trace, activity: pl.DataFrame, windows: pl.DataFrame) -> Stretch:
-    narrowed = Stretch(**trace._tables)
+    narrowed = Stretch(**{table.name: trace.scan(table.name) for table in schema.TABLES})
     narrowed.activity, narrowed.windows = activity, windows
     return narrowed

@@ -18,7 +18,7 @@ from traceanalyzer.analyses.sm_fill import sm_fill, with_blocks_and_sms
 from traceanalyzer.choices import BYS, SORTS, By, Sort
 from traceanalyzer.classify.rules import CLASSES, RuleTable, load_rules
 from traceanalyzer.errors import UsageError
-from traceanalyzer.ingest.identity import natural_key
+from traceanalyzer.text import natural_key
 from traceanalyzer.trace import Trace
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]

@@ -7,7 +7,6 @@ one shadows is an error, in the built-in table (a test) as in a user's file.
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ import polars as pl
 
 from traceanalyzer.classify.names import function_path, readable
 from traceanalyzer.errors import UsageError
+from traceanalyzer.text import did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -167,7 +167,7 @@ def _rule(row: Mapping[str, Any], number: int, source: str) -> Rule:
     _check_fields(row)
     if row["class"] not in CLASSES:
         raise ValueError(
-            f"unknown class {row['class']!r}{_nearest(row['class'], CLASSES)}; there are {', '.join(CLASSES)}"
+            f"unknown class {row['class']!r}; there are {', '.join(CLASSES)}{did_you_mean(row['class'], CLASSES)}"
         )
     where = row.get("where", "name")
     if where not in _WHERE:
@@ -185,7 +185,7 @@ def _rule(row: Mapping[str, Any], number: int, source: str) -> Rule:
 def _check_fields(row: Mapping[str, Any]) -> None:
     for name, value in row.items():
         if name not in _FIELDS:
-            raise ValueError(f"unknown key {name!r}{_nearest(name, _FIELDS)}; there are {', '.join(_FIELDS)}")
+            raise ValueError(f"unknown key {name!r}; there are {', '.join(_FIELDS)}{did_you_mean(name, _FIELDS)}")
         if name in _TEXT_FIELDS and not isinstance(value, str):
             raise ValueError(f"{name} must be a string")
     for name in ("class", "pattern"):
@@ -210,8 +210,3 @@ def _check_example(rules: Sequence[Rule]) -> None:
         raise ValueError(f"its pattern does not match its own example {rule.example!r}")
     if first < len(rules):
         raise ValueError(f"its example {rule.example!r} is taken by rule {first} before it")
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -14,11 +14,10 @@ from functools import lru_cache
 from typing import Literal
 
 from traceanalyzer.errors import UsageError
+from traceanalyzer.text import natural_key as natural_key
 
 RankFrom = Literal["content", "name", "regex"]
 Scheme = Literal["sglang", "vllm", "handler", "regex"]
-#: Sorts as people count: see `natural_key`.
-NaturalKey = tuple[tuple[tuple[int, int, str], ...], str]
 #: What makes a file one certain rank: rank, dp, pp, tp, ep, dcp.
 Place = tuple[int | None, int | None, int | None, int | None, int | None, int | None]
 
@@ -79,23 +78,6 @@ class FileInfo:
     last_ns: int | None = None
     trace_id: str | None = None
     regex_identity: Identity | None = None
-
-
-_DIGITS = re.compile(r"([0-9]+)")
-
-
-def natural_key(text: str | int) -> NaturalKey:
-    """Key that sorts numbers inside text by value: TP-2 before TP-10, stream 7 before stream 20."""
-    whole = str(text)
-    pieces = (piece for piece in _DIGITS.split(whole) if piece)
-    return tuple(_piece_key(piece) for piece in pieces), whole
-
-
-def _piece_key(piece: str) -> tuple[int, int, str]:
-    if not _DIGITS.fullmatch(piece):
-        return (1, 0, piece.casefold())
-    digits = piece.lstrip("0")  # longer is larger: no int(), which refuses numbers of more than 4300 digits
-    return (0, len(digits), digits)
 
 
 def int_or_none(value: object) -> int | None:
