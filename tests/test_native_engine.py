@@ -65,7 +65,7 @@ def write_text(folder: Path, text: str | bytes) -> Path:
     return path
 
 
-def read_events(folder: Path, *entries: str) -> ta.Trace:
+def expect_alike(folder: Path, *entries: str) -> ta.Trace:
     """Events as text, through both engines."""
     trace = assert_engines_agree(write_text(folder, '{"traceEvents": [' + ", ".join(entries) + "]}"))
     assert isinstance(trace, ta.Trace)
@@ -224,7 +224,7 @@ def test_events_spelled_in_turns_with_and_without_spaces_stay_in_the_scanner(
 )  # fmt: skip
 def test_odd_events_are_read_alike_between_ordinary_ones(tmp_path: Path, text: str) -> None:
     ordinary = a_kernel(', "name": "k"', args='{"correlation": 1, "stream": 7, "device": 0}')
-    read_events(tmp_path, ordinary, ordinary, text, ordinary, text, text, ordinary)
+    expect_alike(tmp_path, ordinary, ordinary, text, ordinary, text, text, ordinary)
 
 
 @needs_native
@@ -232,10 +232,10 @@ def test_rows_keep_the_order_of_the_file_whichever_way_they_are_taken(tmp_path: 
     odd = {5, 6, 7, 50, 99, *range(200, 300, 2)}
     texts = [a_kernel(f', "name": "{i}"', times=f'"ts": {json.dumps(str(i)) if i in odd else i}, "dur": 1')
              for i in range(300)]  # fmt: skip
-    trace = read_events(tmp_path, *texts)
+    trace = expect_alike(tmp_path, *texts)
     assert trace.kernels["name"].cast(pl.String).to_list() == [str(i) for i in range(300)]
     with mock.patch("traceanalyzer.ingest.native_engine.BATCH_ROWS", 7), chunks(500, 2000):
-        trace = read_events(tmp_path, *texts)
+        trace = expect_alike(tmp_path, *texts)
     assert trace.kernels["name"].cast(pl.String).to_list() == [str(i) for i in range(300)]
 
 
@@ -244,7 +244,7 @@ def test_lost_records_are_dropped_among_late_rows(tmp_path: Path) -> None:
     lost = a_kernel(times='"ts": 0, "dur": 0')
     late = a_kernel(times='"ts": "0", "dur": 0')
     kept = a_kernel(times='"ts": "3", "dur": 1')
-    trace = read_events(tmp_path, lost, a_kernel(), late, lost, kept, a_kernel(), lost)
+    trace = expect_alike(tmp_path, lost, a_kernel(), late, lost, kept, a_kernel(), lost)
     assert trace.kernels["start_ns"].to_list() == [1000, 3000, 1000]
     assert dict(trace.notes.select("code", "count").iter_rows())["lost-record"] == 4
 
@@ -264,7 +264,7 @@ _NUMBERS = st.builds(
 @given(st.lists(st.one_of(_NUMBERS, st.floats(0, 1e18).map(repr)), min_size=1, max_size=20))
 @example(["0.1", "9007199254740993", "0.30000000000000004", "123456789012345.678", "179769313486231570e-17", "-0.0"])
 def test_doubles_are_the_nearest_ones(tmp_path: Path, numbers: list[str]) -> None:
-    trace = read_events(tmp_path, *(a_kernel(args=f'{{"blocks per SM": {number}}}') for number in numbers))
+    trace = expect_alike(tmp_path, *(a_kernel(args=f'{{"blocks per SM": {number}}}') for number in numbers))
     wanted = [float(number) for number in numbers]
     assert trace.kernels["trace_blocks_per_sm"].to_list() == wanted
 
@@ -274,7 +274,7 @@ def test_doubles_are_the_nearest_ones(tmp_path: Path, numbers: list[str]) -> Non
 @given(st.lists(_NUMBERS, min_size=1, max_size=20))
 @example(["0.0005", "0.0015", "0.00050000000000000001", "9223372036854775.807", "1623143566756123.0005", "1.999999"])
 def test_times_are_exact(tmp_path: Path, numbers: list[str]) -> None:
-    trace = read_events(tmp_path, *(a_kernel(times=f'"ts": {number}, "dur": 1') for number in numbers))
+    trace = expect_alike(tmp_path, *(a_kernel(times=f'"ts": {number}, "dur": 1') for number in numbers))
     times = [to_ns(Decimal(number)) for number in numbers]
     assert trace.kernels["start_ns"].to_list() == [time for time in times if time is not None]
 
@@ -285,7 +285,7 @@ def test_times_are_exact(tmp_path: Path, numbers: list[str]) -> None:
 def test_texts_are_kept_as_they_are(tmp_path: Path, texts: list[str], ascii_only: bool, key: str) -> None:
     texts = [text.encode("utf-8", "replace").decode() for text in texts]
     events = [{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 1, key: text} for text in texts]
-    trace = read_events(tmp_path, *(json.dumps(event, ensure_ascii=ascii_only) for event in events))
+    trace = expect_alike(tmp_path, *(json.dumps(event, ensure_ascii=ascii_only) for event in events))
     assert trace.ops[key].cast(pl.String).to_list() == texts
 
 
@@ -311,7 +311,7 @@ def test_json_values_have_one_spelling(tmp_path: Path, values: list[tuple[Any, t
         text = json.dumps(value, separators=separators, ensure_ascii=ascii_only)
         texts.append(f'{{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 1, "args": {{"Input Dims": {text}}}}}')
         texts.append(f'{{"ph": "X", "ts": 1, "dur": 1, "args": {{"x": {text}}}}}')
-    trace = read_events(tmp_path, *texts)
+    trace = expect_alike(tmp_path, *texts)
     for (value, _, _), dims, args in zip(values, trace.ops["input_dims"], trace.slices["args"], strict=True):
         assert (json.loads(dims) if dims is not None and not isinstance(value, str) else dims) == value
         assert args == json.dumps({"x": value}, ensure_ascii=False)
@@ -327,7 +327,7 @@ def test_json_values_have_one_spelling(tmp_path: Path, values: list[tuple[Any, t
 )
 def test_numbers_have_one_spelling(tmp_path: Path, number: str, around: str) -> None:
     value = around.replace("%s", number)
-    read_events(tmp_path, a_kernel(), f'{{"ph": "X", "ts": 1, "dur": 1, "args": {{"x": {value}}}}}',
+    expect_alike(tmp_path, a_kernel(), f'{{"ph": "X", "ts": 1, "dur": 1, "args": {{"x": {value}}}}}',
                 f'{{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 1, "args": {{"Input type": {value}}}}}', a_kernel(),
                 f'{{"ph": "X", "cat": "cpu_op", "ts": 2, "dur": 1, "args": {{"Input type": {value}}}}}')  # fmt: skip
 

@@ -91,7 +91,7 @@ class _ReadAhead:
                     if not self._put():
                         return
                     size = 0
-        except BaseException as error:
+        except BaseException as error:  # handed to the reader, which raises it: nothing may end this thread unsaid
             self._part.error = error
         self._part.last = True
         self._put()

@@ -230,7 +230,7 @@ def _keep(path: str, content: ReadFile, about: About, writer: EntryWriter) -> En
             writer.abandon("the file changed while it was read")
             return None
         return writer.commit(about.tables, manifest)
-    except Exception as error:
+    except Exception as error:  # the store is a convenience: whatever it meets, the answer stands without it
         writer.abandon(str(error) or type(error).__name__)
         return None
 

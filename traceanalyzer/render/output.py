@@ -125,7 +125,7 @@ def _replace(target: Path, content: bytes) -> None:
             file.write(content)
         unfinished.chmod(_usual_mode(target))
         unfinished.replace(target)
-    except BaseException:
+    except BaseException:  # an interrupt too: no half-written file stays
         unfinished.unlink(missing_ok=True)
         raise
 
