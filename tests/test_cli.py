@@ -18,11 +18,12 @@ import polars as pl
 import pytest
 from builders import Event, kernel, launch, memcpy, op, write_trace
 
-from traceanalyzer import cli
+from traceanalyzer import __version__, cli
 from traceanalyzer.cli import COMMANDS
 from traceanalyzer.cli.notes import MOST_LINES, note_lines
 from traceanalyzer.cli.options import DEFAULT_LIMIT, between, labels, ranks
 from traceanalyzer.errors import TraceAnalyzerError
+from traceanalyzer.ingest.engines import choose
 from traceanalyzer.notes import Note
 from traceanalyzer.store import wait_for_background
 
@@ -86,7 +87,7 @@ def subprocess_of(*args: object, **environment: str) -> subprocess.CompletedProc
 # ------------------------------------------------------------------------------------------ starting
 
 
-@pytest.mark.parametrize("args", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)])
+@pytest.mark.parametrize("args", [["--help"], *([name, "--help"] for name in COMMANDS)])
 def test_help_starts_without_loading_anything_heavy(args: list[str]) -> None:
     script = (
         "import sys; from traceanalyzer import cli; code = cli.main(sys.argv[1:]); "
@@ -114,7 +115,13 @@ def test_cache_alone_is_its_help(run: Run) -> None:
 
 
 def test_the_module_can_be_run() -> None:
-    assert subprocess_of("-m", "traceanalyzer", "--version").stdout.startswith("traceanalyze ")
+    done = subprocess_of("-m", "traceanalyzer", "--version")
+    assert done.stdout == f"traceanalyze {__version__} ({choose().name} engine)\n"
+
+
+@pytest.mark.usefixtures("engine")
+def test_info_says_which_engine_reads(run: Run, folder: Path, engine: str) -> None:
+    assert f"{engine} engine" in run("info", folder).out
 
 
 def test_every_command_has_help_of_its_own(run: Run) -> None:

@@ -57,13 +57,29 @@ def _traces_hint(args: Sequence[str]) -> str:
     return f"; did you mean: {PROGRAM} top-kernels {shlex.join(args)}"
 
 
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
+    if wanted and not ctx.resilient_parsing:
+        from traceanalyzer.ingest.engines import choose
+
+        click.echo(f"{PROGRAM} {__version__} ({choose().name} engine)")
+        ctx.exit()
+
+
 @click.command(
     PROGRAM,
     cls=LazyGroup,
     epilog=f"Example: {PROGRAM} top-kernels run/",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(__version__, "-V", "--version", message=f"{PROGRAM} %(version)s")
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and the engine that reads, and exit.",
+)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Where does the GPU time go? Answers from a folder of torch or Chrome trace files, one per rank, offline.

@@ -18,7 +18,9 @@ def command(inputs: options.Inputs, limit: int | None, explain: bool, printer: o
     Runs with the ranks found and missing, devices with their span, busy and idle time, events by kind, files that were
     left out, and everything that was noticed about the quality of the traces.
     """
+    from traceanalyzer.ingest.engines import choose
     from traceanalyzer.reports import info as report
 
-    trace = inputs.read("kernels")
-    printer.show(report.build(trace, limit=printer.limit(limit), explain=explain), notes=False)
+    trace = inputs.read("kernels", "launches")
+    answer = report.build(trace, limit=printer.limit(limit), explain=explain, engine=choose().name)
+    printer.show(answer, notes=False)

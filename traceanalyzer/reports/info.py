@@ -52,15 +52,16 @@ _NOTE_COLUMNS = [
 ]
 
 
-def build(trace: Trace, *, limit: int = 0, explain: bool = False) -> Report:
-    """What is in the files: a section per run, files that were left out, events by kind, notes."""
+def build(trace: Trace, *, limit: int = 0, explain: bool = False, engine: str = "") -> Report:
+    """What is in the files: a section per run, files that were left out, events by kind, notes; and by which engine
+    they are read."""
     devices = overview.devices(trace)
     files, runs = (analysis(trace, per_device=devices) for analysis in (overview.files, overview.runs))
     events = overview.events(trace)
-    notes = shared.notes(trace)
+    notes = shared.notes(trace, records=True)
     left_out = files.filter(~pl.col("used"))
     folder = _common_folder(files["path"])
-    sections = [_files(files, folder)]
+    sections = [_files(files, folder, engine)]
     sections += [_run(run, devices.filter(pl.col("run") == run["run"]), limit) for run in runs.to_dicts()]
     if left_out.height:
         sections.append(_cut(Section(left_out, _LEFT_OUT_COLUMNS, title="Left out of every figure"), "file", limit))
@@ -83,7 +84,7 @@ def _definitions(figures: list[str]) -> dict[str, str]:
     return {name: meaning for name, meaning in overview.DEFINITIONS.items() if name in figures}
 
 
-def _files(files: pl.DataFrame, folder: str) -> Section:
+def _files(files: pl.DataFrame, folder: str, engine: str) -> Section:
     """The head of the report: which files these are, and how large."""
     left_out, damaged = files.height - int(files["used"].sum()), int((~files["whole"]).sum())
     sizes = files.unique("path")  # a merged file has a row for each of its ranks
@@ -95,6 +96,7 @@ def _files(files: pl.DataFrame, folder: str) -> Section:
         Fact("", int(sizes["file_bytes"].sum()), "bytes"),
         Fact("JSON", int(sizes["json_bytes"].sum()), "bytes"),
         Fact("events", int(sizes["events"].sum()), "count"),
+        Fact("", f"{engine} engine") if engine else None,
     ]
     return Section(pl.DataFrame(), (), facts=[fact for fact in facts if fact])
 

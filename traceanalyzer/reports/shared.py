@@ -27,9 +27,13 @@ def traces(devices: pl.DataFrame) -> pl.DataFrame:
     return devices.select(*columns, *overview.clipped_columns(devices))
 
 
-def notes(trace: Trace) -> list[Note]:
-    """What the reader and the analyses noticed, the gravest first, else in the order in which it was noticed."""
+def notes(trace: Trace, *, records: bool = False) -> list[Note]:
+    """What the reader and the analyses noticed, the gravest first, else in the order in which it was noticed.
+
+    `records`: also what the records of launches and device activity say of each other, where both tables were read.
+    """
     found = [*(_left_out(Note(**row)) for row in trace.notes.iter_rows(named=True)), *trust.notes(trace)]
+    found += trust.record_notes(trace) if records else []
     return sorted(found, key=lambda note: _LEVELS.index(note.level), reverse=True)
 
 
