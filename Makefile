@@ -8,7 +8,7 @@ PIP_FLAGS := $(if $(wildcard $(CONSTRAINTS)),-c $(CONSTRAINTS),)
 EXTRAS ?= dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench fuzz clean
+.PHONY: help demo test soak check bench fuzz clean
 
 help: ## list what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,9 @@ demo: $(STAMP) ## print the top kernels of the bundled real traces
 
 test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest -n auto
+
+soak: $(STAMP) ## run the property tests with 1,000 random examples each (SEED=7: those of a seed)
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m hypothesis -n auto $(if $(SEED),--hypothesis-seed=$(SEED)) $(SOAK)
 
 check: $(STAMP) ## lint, formatting and types
 	$(BIN)/ruff check .

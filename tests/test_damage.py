@@ -69,7 +69,7 @@ def _event_end(text: str, position: int) -> int:
 
 
 @layouts
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=max(60, settings().max_examples))
 @given(data=st.data())
 def test_a_cut_file_keeps_its_whole_events(
     tmp_path_factory: pytest.TempPathFactory, layout: str, data: st.DataObject
@@ -94,7 +94,7 @@ def _is_open_list(text: str) -> bool:
     return True
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=max(60, settings().max_examples))
 @given(cut=st.integers(30, 2000), level=st.sampled_from([0, 6]))
 def test_a_cut_gzip_file_keeps_its_whole_events(tmp_path_factory: pytest.TempPathFactory, cut: int, level: int) -> None:
     text = TEXTS["kineto-new"]
@@ -254,7 +254,7 @@ def test_strict_makes_damage_an_error(tmp_path: Path) -> None:
         read_bytes(tmp_path, text.encode(), strict=True)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=max(150, settings().max_examples))
 @given(data=st.data())
 def test_random_damage_gives_a_table_or_a_refusal(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -287,8 +287,8 @@ def test_random_damage_gives_a_table_or_a_refusal(
 EXTREMES: list[tuple[str, str, dict[str, int]]] = [
     ("a time beyond all years", '"ts": 99999999999999999999', {"unusable-time": 1}),
     ("a time of sixteen nines", '"ts": 9999999999999999', {"unusable-time": 1}),
-    ("a time with an exponent beyond all", '"ts": 1e99999999999999999999', {"damaged-event": 1}),
-    ("a number of five thousand digits", f'"ts": {"9" * 5000}', {"damaged-event": 1}),
+    ("a time with an exponent beyond all", '"ts": 1e99999999999999999999', {"unusable-time": 1}),
+    ("a number of five thousand digits", f'"ts": {"9" * 5000}', {"unusable-time": 1}),
     ("half a character in the category", '"ts": 51, "cat": "ker\\ud800nel"', {"half-character": 1}),
     ("half a character in the phase", '"ts": 51, "ph": "\\udc00"', {"half-character": 1}),
     ("half a character in the thread", '"ts": 51, "tid": "\\ud800"', {"half-character": 1}),

@@ -249,6 +249,97 @@ def test_lost_records_are_dropped_among_late_rows(tmp_path: Path) -> None:
     assert dict(trace.notes.select("code", "count").iter_rows())["lost-record"] == 4
 
 
+def _categories(trace: ta.Trace) -> list[str | None]:
+    return trace.slices["category"].cast(pl.String).to_list()
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("spelled", "category"),
+    [("a\0", "a\0"), (r"a\u0000", "a\0"), ("", ""), (r"\"\\", '"\\'), ("é 日", "é 日"), (r"\ud83d\ude00", "😀"),
+     ("a.b[0] or 1", "a.b[0] or 1"), ("class", "class"), ("\t", "\t")],
+)  # fmt: skip
+def test_a_category_may_be_any_text(tmp_path: Path, spelled: str, category: str) -> None:
+    """Found in CI: a category with a zero character made the Python engine refuse the file."""
+    event = f'{{"ph": "X", "cat": "{spelled}", "name": "n", "ts": 1, "dur": 1}}'
+    trace = expect_alike(tmp_path, a_kernel(), *[event] * 3, a_kernel(), event)
+    assert _categories(trace) == [category] * 4
+    assert trace.kernels.height == 2
+    assert trace.event_counts.filter(pl.col("category") == category)["count"].to_list() == [4]
+
+
+@needs_native
+@pytest.mark.parametrize(
+    "place",
+    [a_kernel(args='{"dev\udcffce": 1}'), a_kernel(args='{"x": "\udcff"}'), a_kernel(', "\udcff": 1'),
+     a_kernel(', "other": [{"a": "\udcff"}]'), a_kernel(', "name": "\udcff"'), a_kernel().replace("X", "\udcff"),
+     a_kernel().replace("kernel", "kern\udcffl"), a_kernel(args='{"stream": "\udcff"}')],
+)  # fmt: skip
+def test_bytes_that_are_no_utf8_are_counted_wherever_they_stand(tmp_path: Path, place: str) -> None:
+    """Found in CI: msgspec does not look at the text of keys and values that nothing is read from."""
+    text = "[" + ", ".join([a_kernel(), a_kernel(), place, a_kernel(), place, a_kernel()]) + "]"
+    trace = assert_engines_agree(write_text(tmp_path, text.encode("utf-8", "surrogateescape")))
+    assert isinstance(trace, ta.Trace)
+    assert dict(trace.notes.select("code", "count").iter_rows())["invalid-utf8"] == 2
+    assert trace.kernels.height == (6 if '"X"' in place and '"kernel"' in place else 4)
+
+
+def _flow(phase: str, category: str, identifier: int) -> str:
+    return f'{{"ph": "{phase}", "cat": "{category}", "name": "n", "id": {identifier}, "ts": 1, "pid": 0, "tid": 0}}'
+
+
+@needs_native
+def test_flows_of_all_categories_keep_the_order_of_the_file(tmp_path: Path) -> None:
+    """Found in CI: a category beyond Kineto's own, once met, had its arrows put behind those of Kineto's."""
+    mixed = [_flow("sft"[i % 3], ("x", "ac2g", "fwdbwd", "y")[i % 4], i) for i in range(40)]
+    trace = expect_alike(tmp_path, *mixed)
+    assert trace.flows["id"].to_list() == list(range(40))
+    with chunks(200, 400):
+        trace = expect_alike(tmp_path, *mixed)
+    assert trace.flows["id"].to_list() == list(range(40))
+
+
+@needs_native
+def test_counters_of_all_kinds_keep_the_order_of_the_file(tmp_path: Path) -> None:
+    memory = '{"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": %d, "args": {"Bytes": 1, ' \
+             '"Total Allocated": 1, "Total Reserved": 1, "Device Type": 0, "Device Id": -1}}'  # fmt: skip
+    plain = '{"ph": "C", "cat": "x", "name": "n", "ts": %d, "args": {"a": 1}}'
+    other = '{"ph": "i", "cat": "x", "name": "[memory]", "ts": %d, "args": {"Bytes": 7}}'
+    trace = expect_alike(tmp_path, *((memory, plain, other)[i % 3] % i for i in range(30)))
+    times = [1000 * i for i in range(30) for _ in range(3 if i % 3 == 0 else 1)]
+    assert trace.counters["time_ns"].to_list() == times
+
+
+@needs_native
+def test_collectives_of_host_and_device_keep_the_order_of_the_file(tmp_path: Path) -> None:
+    args = '{"Collective name": "allreduce", "Seq": %d, "Process Group Ranks": [0, 1]}'
+    texts = [a_kernel(args=args % i).replace("kernel", ("kernel", "cpu_op")[i % 3 == 0]) for i in range(30)]
+    trace = expect_alike(tmp_path, *texts, a_kernel(), a_kernel().replace("kernel", "cpu_op"))
+    assert trace.collectives["sequence"].to_list() == list(range(30))
+    assert trace.collectives["on_device"].to_list() == [i % 3 != 0 for i in range(30)]
+
+
+@needs_native
+@pytest.mark.parametrize("number", ["9" * 5000, "-" + "9" * 5000, "1e" + "9" * 30, "-1.5E-" + "9" * 30])
+@pytest.mark.parametrize("where", ['"other": %s', '"name": %s', '"tid": [%s]', '"args": {"x": {"y": %s}}', '"id": %s'])
+@pytest.mark.parametrize("category", ["kernel", "something new", "ac2g"])
+def test_numbers_that_nothing_can_hold_are_missing(tmp_path: Path, number: str, where: str, category: str) -> None:
+    event = f'{{"ph": "X", "cat": "{category}", "ts": 1, "dur": 2, {where % number}}}'
+    trace = expect_alike(tmp_path, a_kernel(), *[event] * 3, a_kernel(), event)
+    assert trace.kernels.height + trace.slices.height == 6
+    assert "damaged-event" not in trace.notes["code"].to_list()
+
+
+@needs_native
+@pytest.mark.parametrize("category", ["kernel", "something new"])
+@pytest.mark.parametrize("where", ['"other": %s', '"args": {"x": %s}'])
+def test_nesting_without_end_costs_its_event(tmp_path: Path, category: str, where: str) -> None:
+    event = f'{{"ph": "X", "cat": "{category}", "ts": 1, "dur": 2, {where % ("[" * 5000 + "]" * 5000)}}}'
+    trace = expect_alike(tmp_path, a_kernel(), a_kernel(), event, a_kernel(), event, a_kernel())
+    assert trace.kernels.height == 4
+    assert dict(trace.notes.select("code", "count").iter_rows())["damaged-event"] == 2
+
+
 # -- values ---------------------------------------------------------------------------------------------------------
 
 _DIGITS = st.text("0123456789", min_size=1, max_size=20)

@@ -39,7 +39,9 @@ METADATA = {
     "baseTimeNanoseconds": 1790857026000000000,
     "deviceProperties": [{"id": 0, "name": "GPU", "numSms": 132}],
 }
-LENIENT = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+LENIENT = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=max(60, settings().max_examples)
+)
 
 
 @contextmanager

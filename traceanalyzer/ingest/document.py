@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from traceanalyzer.errors import NotATraceError, UnreadableError
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.repair import KINDS, LONGEST_ENTRY, NeedsMoreText, Repaired, repair
-from traceanalyzer.ingest.values import all_without_half_characters, decoder
+from traceanalyzer.ingest.values import ExactDecoder, all_without_half_characters
 
 #: The most text that is offered at once, unless an entry is larger: it stays in the processor's cache.
 PIECE_BYTES = 600_000
@@ -35,8 +35,8 @@ _STRAY_BRACKET = re.compile(r"\]\s*,?\s*\{")
 _AFTER_ARRAY = re.compile(r"\]\s*(?:,\s*)?[^\s,]")
 _LARGEST_METADATA = 64 << 20
 _HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-#: Damage in JSON; numbers of more digits than Python takes, or exponents beyond Decimal's; nesting without end.
-_DECODING_ERRORS = (ValueError, ArithmeticError, RecursionError)
+#: Damage in JSON; nesting without end.
+_DECODING_ERRORS = (JSONDecodeError, RecursionError)
 _BAD_BYTES = re.compile("[\udc80-\udcff]")
 _WINDOW_BYTES = 1 << 12
 
@@ -107,12 +107,11 @@ class Document:
         self._blocks = blocks
         self._entries = entries
         self._losses = losses
-        self._lenient = decoder()
-        self._strict = decoder(strict=True, on_constant=self._count_constant)
+        self._lenient = ExactDecoder()
+        self._strict = ExactDecoder(strict=True)
         self._decode = self._lenient.raw_decode
         self._bytes_read = 0
         self._at = 0
-        self._constants = 0
         self._found_events = False
 
     def read(self) -> None:
@@ -304,7 +303,6 @@ class Document:
                 if final and following == "" and self.container == "object":
                     self._cut("ends inside the event array")
                 return position, "ended" if final else "more"
-            self._constants = 0
             try:
                 value, end = self._strict.raw_decode(readable, position)
             except _DECODING_ERRORS as error:
@@ -316,8 +314,8 @@ class Document:
             if end == len(text) and not final and not isinstance(value, dict):
                 return position, "more"
             value = self._checked(value, text, position, end)
-            if self._constants:
-                self._count("not-a-number", KINDS["not-a-number"], text, position, self._constants)
+            if constants := self._strict.constants:
+                self._count("not-a-number", KINDS["not-a-number"], text, position, constants)
             self._entries.entry(value)
             position = end
         return _SKIP.match(text, position).end(), "more"  # type: ignore[union-attr]
@@ -355,10 +353,6 @@ class Document:
             self._count(kind, KINDS[kind], text, position, count)
         self._entries.entry(self._checked(repaired.value, text, position, repaired.end))
         return repaired.end
-
-    def _count_constant(self, _: str) -> None:
-        """NaN, Infinity and -Infinity, which the decoder knows: read as missing, and counted with a whole entry."""
-        self._constants += 1
 
     def _checked(self, value: Any, text: str, start: int, end: int) -> Any:
         """A decoded value whose texts can be stored; what had to be replaced is counted."""

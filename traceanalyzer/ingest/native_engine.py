@@ -43,7 +43,7 @@ from traceanalyzer.ingest.raw import (
     arg_columns,
 )
 from traceanalyzer.ingest.source import Source
-from traceanalyzer.ingest.values import canonical_json, decoder
+from traceanalyzer.ingest.values import ExactDecoder, canonical_json
 from traceanalyzer.schema import Column
 
 #: Rows of a table that the scanner gathers before they become a frame.
@@ -65,7 +65,7 @@ _SPAN_TABLES = ("kernels", "launches", "ops", "annotations", "python_calls")
 _TABLES = (*_SPAN_TABLES, "slices", "flows", "counters", "collectives")
 _PHASES = ("X", *FLOW_PHASES, *INSTANT_PHASES)
 _WRITTEN, _VALUES, _DEVICES = range(3)
-_DECODE = decoder().decode
+_DECODE = ExactDecoder().decode
 _MISSING_ID = -(1 << 63)
 _DTYPES = {_CODE: np.uint32, _WIDE: np.int64, _NARROW: np.int32, _DOUBLE: np.float64}
 _FIXED_DTYPES = {"kind": np.uint8, "ts": np.int64, "dur": np.int64}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from traceanalyzer.ingest.categories import (
     KNOWN_SPELLINGS,
     MEMORY_CATEGORY,
     MEMORY_EVENT,
+    place,
     place_span,
 )
 from traceanalyzer.ingest.document import PIECE_BYTES, Document
@@ -45,7 +46,7 @@ from traceanalyzer.ingest.raw import (
     arg_columns,
 )
 from traceanalyzer.ingest.source import Source
-from traceanalyzer.ingest.values import canonical_json, decoder, to_label, to_ns
+from traceanalyzer.ingest.values import ExactDecoder, canonical_json, to_label, to_ns
 from traceanalyzer.schema import Column
 
 #: Below this many microseconds (12 days) a double tells a nanosecond with three decimals from one with more.
@@ -65,7 +66,7 @@ _PATIENCE_BYTES = 1 << 14
 OTHER_CATEGORIES = ("overhead", "cuda_sync", "Trace")
 #: Groups of a piece that are no tables: torch's [memory] events, and all that is taken one by one.
 _MEMORY, _OTHER = "memory", "other"
-_DECODE = decoder().decode
+_DECODE = ExactDecoder().decode
 
 _RAW_EMPTY = msgspec.Raw(b"")
 _STRUCT_TYPES: dict[str, tuple[Any, Any]] = {
@@ -129,18 +130,18 @@ class _PieceEntries(Entries):
         """Take a piece whose entries all look as Kineto writes them; raises without taking any otherwise."""
         try:
             entries = self._structs.decode(view)
-        except msgspec.ValidationError as error:
+            str(view, "utf-8")  # msgspec does not look at the text of what it skips
+        except (msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
             self._misses += 1
             raise MismatchError from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except msgspec.DecodeError as error:
             raise BoundaryError from error
         by_table: defaultdict[str, list[Any]] = defaultdict(list)
         table_of = self._structs.table_of
         for entry in entries:
             by_table[table_of[entry.__class__]].append(entry)
-        if _MEMORY in by_table and _OTHER in by_table:
-            raise MismatchError  # both fill `counters`, and only entry by entry keeps their order
         try:
+            self._check_order(by_table)
             batches = [self._batch(table, group) for table, group in by_table.items() if self._is_batched(table)]
         except MismatchError:
             self._misses += 1
@@ -150,11 +151,24 @@ class _PieceEntries(Entries):
             self._count(group)
         for batch in batches:
             self._take_batch(batch)
+        if "collectives" in self._tables:
+            self._take_collectives(entries, [batch for batch in batches if batch.table in COLLECTIVE_TABLES])
         for entry in by_table.get(_OTHER, ()):
             self.entry(self._structs.as_mapping(entry), count=False)
         for columns in self._tables.values():
             if len(columns) >= BATCH_ROWS:
                 self._hand_over(columns)
+
+    def _check_order(self, by_table: Mapping[str, list[Any]]) -> None:
+        """Raises `MismatchError` where entries that are taken one by one fill a table that is also filled by column:
+        only entry by entry keeps their order."""
+        batched = by_table.keys() & {"flows", _MEMORY}
+        if not batched:
+            return
+        for entry in by_table.get(_OTHER, ()):
+            placement = None if entry.ph == "X" else place(entry.ph, None, entry.name)
+            if placement and (_MEMORY if placement.table == "counters" else placement.table) in batched:
+                raise MismatchError
 
     def _is_batched(self, table: str) -> bool:
         return table in _BATCHED and self._wanted("counters" if table == _MEMORY else table)
@@ -195,8 +209,6 @@ class _PieceEntries(Entries):
             args = [entry.args for entry in group] if columns.args else []
             for column in columns.args:
                 self._fill_arg(columns.columns[column.name], column, args)
-        if batch.table in COLLECTIVE_TABLES and "collectives" in self._tables:
-            self._take_collectives(batch)
 
     def _fill_fields(
         self, columns: Columns, group: list[Any], starts: np.ndarray, durations: np.ndarray | None
@@ -271,24 +283,30 @@ class _PieceEntries(Entries):
             ]
         )
 
-    def _take_collectives(self, batch: _Batch) -> None:
-        columns = self._tables["collectives"]
-        mark = _getter(self._structs.fields["text", COLLECTIVE_KEYS][0])
-        marks = mark([entry.args for entry in batch.group])
-        rows = [i for i, value in enumerate(marks) if value is not None]
+    def _take_collectives(self, entries: list[Any], batches: list[_Batch]) -> None:
+        """The rows of all batches that are collectives, in the order of the piece's entries."""
+        rows = [(batch, i) for batch in batches for i in self._collective_rows(batch)]
         if not rows:
             return
-        group = [batch.group[i] for i in rows]
+        if len(batches) > 1:
+            order = {id(entry): index for index, entry in enumerate(entries)}
+            rows.sort(key=lambda row: order[id(row[0].group[row[1]])])
+        columns = self._tables["collectives"]
+        group = [batch.group[i] for batch, i in rows]
         into = columns.columns
-        into["kind"].extend([int(batch.table == "kernels")] * len(rows))
+        into["kind"].extend([int(batch.table == "kernels") for batch, _ in rows])
         into["name"].extend([self._dictionary[entry.name] for entry in group])
         into["pid"].extend([self._labels[entry.pid] for entry in group])
         into["tid"].extend([self._labels[entry.tid] for entry in group])
-        into["ts"].extend(batch.starts[rows].tolist())
-        into["dur"].extend(batch.durations[rows].tolist() if batch.durations is not None else [])
+        into["ts"].extend([int(batch.starts[i]) for batch, i in rows])
+        into["dur"].extend([int(batch.durations[i]) for batch, i in rows if batch.durations is not None])
         args = [entry.args for entry in group]
         for column in columns.args:
             self._fill_arg(into[column.name], column, args)
+
+    def _collective_rows(self, batch: _Batch) -> list[int]:
+        mark = _getter(self._structs.fields["text", COLLECTIVE_KEYS][0])
+        return [i for i, value in enumerate(mark([entry.args for entry in batch.group])) if value is not None]
 
 
 class _Batch:
@@ -387,7 +405,7 @@ class _Structs:
             elif table != "flows":
                 args = _MemoryArgs if table == _MEMORY else self._args_struct(table)
                 fields.append(("args", args, msgspec.field(default_factory=args)))
-        return msgspec.defstruct(f"Entry_{category}", fields, gc=False, tag=category, tag_field="cat")
+        return msgspec.defstruct(f"Entry_{table}", fields, gc=False, tag=category, tag_field="cat")
 
     def _is_wanted(self, table: str) -> bool:
         if table == _MEMORY:

@@ -113,7 +113,7 @@ def _decoded(text: str, end: int, kinds: Counter[str], decoder: JSONDecoder) -> 
         return None
     try:
         value = decoder.decode(text)
-    except (ValueError, ArithmeticError, RecursionError):
+    except (ValueError, RecursionError):
         return None
     return Repaired(value, end, kinds) if isinstance(value, dict) else None
 

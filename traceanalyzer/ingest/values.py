@@ -1,12 +1,11 @@
 """From the values of a JSON text to those of a column: exact nanoseconds, ids, labels, canonical JSON.
 
-The JSON is decoded with ``parse_float=Decimal`` and NaN or Infinity as None, so that nothing passes a double.
+The JSON is decoded with `ExactDecoder`, so that nothing passes a double.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from math import isinf
 from typing import Any
@@ -22,12 +21,48 @@ _LARGEST_EXPONENT = 18
 _SIGNED_64 = 1 << 63
 
 
-def decoder(*, strict: bool = False, on_constant: Callable[[str], None] = lambda _: None) -> json.JSONDecoder:
-    """A decoder that keeps every digit and reads NaN as None (`on_constant` hears of it).
+class ExactDecoder(json.JSONDecoder):
+    """Keeps every digit, and reads as None what is no number (NaN, Infinity) or one that nothing can hold: whole
+    numbers of thousands of digits, exponents beyond Decimal's.
 
     It accepts control characters in strings, unless it is `strict`.
     """
-    return json.JSONDecoder(parse_float=Decimal, parse_constant=on_constant, strict=strict)
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self._constants: list[str] = []
+        keywords: dict[str, Any] = {"parse_constant": self._constants.append, "strict": strict}
+        super().__init__(parse_float=Decimal, **keywords)
+        self._tolerant = json.JSONDecoder(parse_float=_decimal_or_none, parse_int=_int_or_none, **keywords)
+
+    def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+        """The value at a place, and where it ends. Raises `JSONDecodeError` and `RecursionError`."""
+        self._constants.clear()
+        try:
+            return super().raw_decode(s, idx)
+        except json.JSONDecodeError:
+            raise
+        except (ValueError, ArithmeticError):
+            self._constants.clear()
+            return self._tolerant.raw_decode(s, idx)
+
+    @property
+    def constants(self) -> int:
+        """How many NaN and Infinity the last value held."""
+        return len(self._constants)
+
+
+def _int_or_none(digits: str) -> int | None:
+    try:
+        return int(digits)
+    except ValueError:
+        return None
+
+
+def _decimal_or_none(digits: str) -> Decimal | None:
+    try:
+        return Decimal(digits)
+    except InvalidOperation:
+        return None
 
 
 def to_decimal(value: Any) -> Decimal | None:
