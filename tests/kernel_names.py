@@ -14,7 +14,14 @@ from typing import NamedTuple
 
 import pytest
 
-GOLDEN = Path(__file__).parent / "golden" / "kernel_names.tsv"
+FOLDER = Path(__file__).parent / "golden"
+GOLDEN = FOLDER / "kernel_names.tsv"
+#: 200 names drawn at random (seed 20261130) from the distinct names of the corpus that neither the golden list nor the
+#: examples of the rules hold, and judged by hand by what the kernel does before the rules were asked.
+JUDGED = FOLDER / "judged_names.tsv"
+#: Names of families that traces of the corpus lack, or that another tool files wrongly, as the sources of the
+#: libraries have them; (...) and <...> stand for what is cut off.
+FAMILIES = FOLDER / "kernel_families.tsv"
 
 # In every producer's layout that matters here the category stands before the name, both before any object.
 _KERNEL_NAME = re.compile(rb'"cat":\s*"[kK]ernel"[^{}]*?"name":\s*("(?:[^"\\]|\\.)*")')
@@ -39,6 +46,14 @@ def golden() -> list[Judged]:
         rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         next(rows)
         return [Judged(*row) for row in rows]
+
+
+def classed(path: Path) -> list[tuple[str, str]]:
+    """The rows of a list of (class, name)."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        next(rows)
+        return [(kernel_class, name) for kernel_class, name in rows]
 
 
 def shared_corpus() -> Path:

@@ -375,7 +375,7 @@ def test_output_survives_a_terminal_without_unicode(folder: Path) -> None:
         (["top-kernels", "FOLDER", "-o", "out"], 2, "out: the name has no ending that says the format (.txt,"),
         (["FOLDER"], 2, "did you mean: traceanalyze top-kernels "),
         (["some.json.gz", "-q"], 2, "did you mean: traceanalyze top-kernels some.json.gz -q"),
-        (["help", "nothing-like-it"], 2, "there are info, top-kernels, schema, cache"),
+        (["help", "nothing-like-it"], 2, f"there are {', '.join(COMMANDS)}"),
         (["top-kernels", "FOLDER", "--rank-regex", "("], 2, ""),
         (["top-kernels", "FOLDER", "--rules", "missing.toml"], 2, "missing.toml"),
         (["top-kernels", "FOLDER", "-o", "out.pdf"], 2, "out.pdf: no format goes with '.pdf'"),

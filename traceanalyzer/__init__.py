@@ -17,6 +17,7 @@ from traceanalyzer._version import __version__
 
 if TYPE_CHECKING:
     from traceanalyzer.analyses import intervals
+    from traceanalyzer.analyses.classes import classes
     from traceanalyzer.analyses.device_time import device_time
     from traceanalyzer.analyses.overview import devices, events, files, runs
     from traceanalyzer.analyses.select import select
@@ -31,6 +32,7 @@ _HOMES = {
     "TraceAnalyzerError": "traceanalyzer.errors",
     "UnreadableError": "traceanalyzer.errors",
     "UsageError": "traceanalyzer.errors",
+    "classes": "traceanalyzer.analyses.classes",
     "device_time": "traceanalyzer.analyses.device_time",
     "devices": "traceanalyzer.analyses.overview",
     "events": "traceanalyzer.analyses.overview",
@@ -47,6 +49,7 @@ __all__ = [
     "UnreadableError",
     "UsageError",
     "__version__",
+    "classes",
     "device_time",
     "devices",
     "events",

@@ -8,9 +8,12 @@ from typing import Literal, get_args
 By = Literal["name", "short", "class"]
 #: What its rows are ordered by.
 Sort = Literal["total", "count", "mean", "p50", "p99", "min", "max", "sm_fill", "name"]
+#: What the rows of the audit of class rules are ordered by.
+AuditSort = Literal["unclassified", "total", "count", "class", "rule", "name"]
 #: What a report is written as.
 Format = Literal["table", "json", "csv", "md", "parquet"]
 
 BYS: tuple[By, ...] = get_args(By)
 SORTS: tuple[Sort, ...] = get_args(Sort)
+AUDIT_SORTS: tuple[AuditSort, ...] = get_args(AuditSort)
 FORMATS: tuple[Format, ...] = get_args(Format)

@@ -21,6 +21,7 @@ from traceanalyzer.text import did_you_mean
 COMMANDS = {
     "info": "traceanalyzer.cli.info",
     "top-kernels": "traceanalyzer.cli.top_kernels",
+    "classes": "traceanalyzer.cli.classes",
     "schema": "traceanalyzer.cli.schema",
     "cache": "traceanalyzer.cli.cache",
 }

@@ -58,6 +58,18 @@ def run_facts(run: Mapping[str, Any]) -> list[Fact]:
     return facts
 
 
+def no_kernels(trace: Trace, filter: str | None, classes: Sequence[str]) -> str:
+    """Why there is no row of any kernel."""
+    if not trace.used["first_ns"].is_not_null().any():
+        return NO_ACTIVITY
+    if trace.kernels.is_empty():
+        return "no kernel starts in what was asked for"
+    kinds = f" of class {' or '.join(classes)}" if classes else ""
+    if filter is None:
+        return f"no kernel{kinds} in what was asked for"
+    return f"no kernel name{kinds} matches {filter!r} (regex, case-sensitive; (?i) makes it insensitive)"
+
+
 def ranks_found(run: Mapping[str, Any]) -> str:
     """`ranks 0-3 of 8 (missing 4-7)`, with what is known: there may be no numbers, or no world size."""
     ranks, world, missing = run["ranks"], run["world_size"], run["ranks_missing"]

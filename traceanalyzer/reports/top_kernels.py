@@ -41,7 +41,7 @@ def build(
     runs = overview.runs(trace, per_device=devices).to_dicts()
     per_run = [rows.filter(pl.col("run") == run["run"]) for run in runs]
     shown = [frame.head(limit) if limit else frame for frame in per_run]
-    nothing = _nothing(trace, filter, classes)
+    nothing = shared.no_kernels(trace, filter, classes)
     traces = shared.traces(devices)
     columns = _columns(by, sort, rows, several_ranks=any(len(run["ranks"]) > 1 for run in runs))
     sections = [
@@ -62,18 +62,6 @@ def _definitions(figures: list[str]) -> dict[str, str]:
     """What each of the figures that are shown is."""
     words = overview.DEFINITIONS | top_kernels.DEFINITIONS
     return {name: words[name] for name in figures if name in words}
-
-
-def _nothing(trace: Trace, filter: str | None, classes: Sequence[str]) -> str:
-    """Why there is no row."""
-    if not trace.used["first_ns"].is_not_null().any():
-        return shared.NO_ACTIVITY
-    if trace.kernels.is_empty():
-        return "no kernel starts in what was asked for"
-    kinds = f" of class {' or '.join(classes)}" if classes else ""
-    if filter is None:
-        return f"no kernel{kinds} in what was asked for"
-    return f"no kernel name{kinds} matches {filter!r} (regex, case-sensitive; (?i) makes it insensitive)"
 
 
 def _section(
