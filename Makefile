@@ -26,7 +26,7 @@ demo: $(STAMP) ## print the top kernels of the bundled real traces
 	$(BIN)/traceanalyze info sample_traces/mask-64k-eager/*.trace.json.gz
 
 test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 soak: $(STAMP) ## run the property tests with 1,000 random examples each (SEED=7: those of a seed)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m hypothesis -n auto $(if $(SEED),--hypothesis-seed=$(SEED)) $(SOAK)

@@ -39,7 +39,9 @@ def _records(path: Path, key: str) -> dict[str, Facts]:
 
 FACTS = _records(CORPUS / "facts.jsonl", "path")
 OTHERS = _records(GOLDEN, "file")
-pytestmark = [needs_corpus, pytest.mark.usefixtures("engine")]
+pytestmark = needs_corpus
+#: Figures are checked with the engine that a user has; that the other gives the same tables, test_native_engine checks.
+both_engines = pytest.mark.usefixtures("engine")
 
 
 def ns(microseconds: Any) -> int:
@@ -101,6 +103,7 @@ def _check_device_activity(trace: ta.Trace, golden: Facts) -> None:
     assert found == wanted
 
 
+@both_engines
 @pytest.mark.parametrize("path", sorted(REFUSED))
 def test_what_is_no_trace_is_refused_in_one_line(path: str) -> None:
     with pytest.raises(ta.UnreadableError, match=REFUSED[path]) as caught:
@@ -109,6 +112,7 @@ def test_what_is_no_trace_is_refused_in_one_line(path: str) -> None:
     assert path in str(caught.value)
 
 
+@both_engines
 @pytest.mark.parametrize("folder", ["mng-8rank", "param-dlrm8", "torchrec-qcomm4", "torchrec-resnet2", "titan-tl4"])
 def test_one_rank_at_a_time_is_all_ranks_at_once(folder: str) -> None:
     together = ta.read(CORPUS / folder, cache=False)

@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 import pytest
 from builders import kernel
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layouts import LAYOUTS, bare_array
 from test_reader import METADATA, chunks
@@ -69,7 +69,6 @@ def _event_end(text: str, position: int) -> int:
 
 
 @layouts
-@settings(max_examples=max(60, settings().max_examples))
 @given(data=st.data())
 def test_a_cut_file_keeps_its_whole_events(
     tmp_path_factory: pytest.TempPathFactory, layout: str, data: st.DataObject
@@ -94,7 +93,6 @@ def _is_open_list(text: str) -> bool:
     return True
 
 
-@settings(max_examples=max(60, settings().max_examples))
 @given(cut=st.integers(30, 2000), level=st.sampled_from([0, 6]))
 def test_a_cut_gzip_file_keeps_its_whole_events(tmp_path_factory: pytest.TempPathFactory, cut: int, level: int) -> None:
     text = TEXTS["kineto-new"]
@@ -254,7 +252,6 @@ def test_strict_makes_damage_an_error(tmp_path: Path) -> None:
         read_bytes(tmp_path, text.encode(), strict=True)
 
 
-@settings(max_examples=max(150, settings().max_examples))
 @given(data=st.data())
 def test_random_damage_gives_a_table_or_a_refusal(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

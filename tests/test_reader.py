@@ -39,9 +39,7 @@ METADATA = {
     "baseTimeNanoseconds": 1790857026000000000,
     "deviceProperties": [{"id": 0, "name": "GPU", "numSms": 132}],
 }
-LENIENT = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=max(60, settings().max_examples)
-)
+LENIENT = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @contextmanager
