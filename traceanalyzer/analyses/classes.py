@@ -6,6 +6,7 @@ import polars as pl
 
 from traceanalyzer.analyses import top_kernels as top
 from traceanalyzer.analyses.arguments import Values, need_choice, need_trace
+from traceanalyzer.analyses.labels import Paths
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.choices import AUDIT_SORTS, AuditSort
 from traceanalyzer.classify.rules import UNMATCHED, RuleTable
@@ -44,7 +45,7 @@ def classes(
     filter: str | None = None,
     classes: Values = (),
     sort: AuditSort = "unclassified",
-    rules: RuleTable | top.Paths | None = None,
+    rules: RuleTable | Paths | None = None,
 ) -> pl.DataFrame:
     """One row per kernel name and run with the class it has and the rule that gave it; see `DEFINITIONS`.
 

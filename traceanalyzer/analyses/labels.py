@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
 
 import polars as pl
 
 from traceanalyzer.classify.names import short_name, short_names
-from traceanalyzer.classify.rules import load_rules
+from traceanalyzer.classify.rules import RuleTable, load_rules
+from traceanalyzer.errors import UsageError
 
-if TYPE_CHECKING:
-    from traceanalyzer.classify.rules import RuleTable
+#: Files of class rules, as callers may name them.
+Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 #: Class and rule of copies and sets, whatever they are called.
 MEMORY, MEMORY_RULE = "memory", "copies-and-sets"
@@ -48,3 +52,30 @@ def label(activity: pl.DataFrame, rules: RuleTable | None = None) -> pl.DataFram
             pl.when(copies).then(pl.lit(MEMORY_RULE)).otherwise(pl.col("rule")).alias("rule"),
         )
     )
+
+
+def rule_table(rules: RuleTable | Paths | None) -> RuleTable | None:
+    """The class rules that a caller gives: a table, files, or none."""
+    if rules is None or isinstance(rules, RuleTable):
+        return rules
+    return load_rules([Path(path) for path in ([rules] if isinstance(rules, str | PathLike) else rules)])
+
+
+def compiled(pattern: str | None) -> re.Pattern[str] | None:
+    """A pattern to search names with; raises `UsageError` where it is none."""
+    if pattern is None:
+        return None
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise UsageError(f"{pattern!r} is no regular expression: {error}") from error
+
+
+def matching(labelled: pl.DataFrame, pattern: re.Pattern[str] | None, classes: Sequence[str]) -> pl.DataFrame:
+    """The kernels of these classes whose name matches; without a pattern, or without classes, of any."""
+    if classes:
+        labelled = labelled.filter(pl.col("class").is_in(classes))
+    if pattern is None:
+        return labelled
+    hits = [name is not None and bool(pattern.search(name)) for name in labelled["name"].cast(pl.String)]
+    return labelled.filter(pl.Series(hits, dtype=pl.Boolean))

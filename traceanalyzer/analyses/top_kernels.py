@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from os import PathLike
-from pathlib import Path
 
 import polars as pl
 
 from traceanalyzer.analyses.arguments import Values, labels, need_choice, need_trace
 from traceanalyzer.analyses.device_time import device_time
 from traceanalyzer.analyses.impossible import clipped, impossible_in
-from traceanalyzer.analyses.labels import label
+from traceanalyzer.analyses.labels import Paths, compiled, label, matching, rule_table
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.analyses.sm_fill import sm_fill, with_blocks_and_sms
 from traceanalyzer.choices import BYS, SORTS, By, Sort
-from traceanalyzer.classify.rules import CLASSES, RuleTable, load_rules
-from traceanalyzer.errors import UsageError
+from traceanalyzer.classify.rules import CLASSES, RuleTable
 from traceanalyzer.text import natural_key
 from traceanalyzer.trace import Trace
-
-Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 #: What each figure is, word for word as it is shown with `--explain`.
 DEFINITIONS = {
@@ -83,17 +77,17 @@ def top_kernels(
     need_trace(trace, "top_kernels")
     need_choice("by", by, BYS)
     need_choice("sort", sort, SORTS)
-    pattern = _compiled(filter)
+    pattern = compiled(filter)
     wanted = labels("classes", classes)
     for each in wanted:
         need_choice("class", each, CLASSES)
     activity = trace.kernels.select(_NEEDED)  # joins copy every column they are given
     activity = activity if by == "class" else activity.filter(pl.col("kind") == "kernel")
-    labelled = label(activity, _rule_table(rules))
+    labelled = label(activity, rule_table(rules))
     launches = _launches(activity, trace, labelled.select("kind", "name", group=_KEY[by]))
     totals = launches.group_by("run").agg(all_ns=pl.col("duration_ns").sum())
     if pattern is not None or wanted:
-        chosen = _matching(labelled, pattern, wanted)
+        chosen = matching(labelled, pattern, wanted)
         launches = launches.join(chosen, on=["kind", "name"], how="semi", nulls_equal=True)
     key = ["run", "group"]
     rows = launches.group_by(key).agg(*_figures())
@@ -114,21 +108,6 @@ def top_kernels(
     return _in_order(rows.select(_columns(rows, by, explain=explain)), sort, by)
 
 
-def _compiled(pattern: str | None) -> re.Pattern[str] | None:
-    if pattern is None:
-        return None
-    try:
-        return re.compile(pattern)
-    except (re.error, TypeError) as error:
-        raise UsageError(f"{pattern!r} is no regular expression: {error}") from error
-
-
-def _rule_table(rules: RuleTable | Paths | None) -> RuleTable | None:
-    if rules is None or isinstance(rules, RuleTable):
-        return rules
-    return load_rules([Path(path) for path in ([rules] if isinstance(rules, str | PathLike) else rules)])
-
-
 def _launches(activity: pl.DataFrame, trace: Trace, groups: pl.DataFrame) -> pl.DataFrame:
     """The activity that counts, with its run and group (as categories: they are compared millions of times)."""
     return (
@@ -145,16 +124,6 @@ def _run_of_source(trace: Trace) -> pl.DataFrame:
 def _busy_by_run(trace: Trace) -> pl.DataFrame:
     devices = device_time(trace).join(_run_of_source(trace), on="source", how="left")
     return devices.group_by("run").agg(pl.col("busy_ns").sum())
-
-
-def _matching(labelled: pl.DataFrame, pattern: re.Pattern[str] | None, classes: Sequence[str]) -> pl.DataFrame:
-    """The kernels of these classes whose name matches; without a pattern, or without classes, of any."""
-    if classes:
-        labelled = labelled.filter(pl.col("class").is_in(classes))
-    if pattern is None:
-        return labelled
-    hits = [name is not None and bool(pattern.search(name)) for name in labelled["name"].cast(pl.String)]
-    return labelled.filter(pl.Series(hits, dtype=pl.Boolean))
 
 
 def _figures() -> list[pl.Expr]:
