@@ -7,11 +7,12 @@ import multiprocessing
 import os
 import queue
 import threading
-from collections.abc import Generator
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 from traceanalyzer.ingest.losses import Losses
-from traceanalyzer.ingest.source import Source, file_size
+from traceanalyzer.ingest.source import INFLATED_BLOCK, Source, Text, file_size
 
 #: Smaller files are read before a thread would pay.
 WORTH_A_THREAD = 2 << 20
@@ -22,9 +23,11 @@ _MOST_PARTS = 3
 _ENOUGH_IDLE = 1.5
 
 
-def blocks(source: Source) -> Generator[bytes, None, None]:
-    """The blocks of a source, read ahead in a thread where that pays."""
-    return _ReadAhead(source).blocks() if _pays(source) else iter(source)
+@contextmanager
+def text_of(source: Source) -> Iterator[Text]:
+    """The text of a source, read ahead in a thread where that pays. Leaving it stops the reading."""
+    with closing(_ReadAhead(source) if _pays(source) else source) as text:
+        yield text
 
 
 def _pays(source: Source) -> bool:
@@ -44,10 +47,11 @@ def _idle_cores() -> float:
 
 @dataclass
 class _Part:
-    """Some blocks, and what happened while they were read: told to the reader when it comes to them, so that notes
-    stand in one order and progress is reported by one thread."""
+    """Some text, and what happened while it was read: told to the reader when it comes to it, so that notes stand in
+    one order and progress is reported by one thread."""
 
-    blocks: list[bytes] = field(default_factory=list)
+    text: memoryview
+    size: int = 0
     losses: Losses = field(default_factory=Losses)
     consumed: int = 0
     error: BaseException | None = None
@@ -55,51 +59,70 @@ class _Part:
 
 
 class _ReadAhead:
+    """A `Text` that is read in a thread, begun when it is first asked."""
+
     def __init__(self, source: Source) -> None:
         self._source = source
         self._losses, self._progress = source.losses, source.progress
         self._parts: queue.Queue[_Part] = queue.Queue(_MOST_PARTS)
+        self._read_parts: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
         self._stopped = threading.Event()
-        self._part = _Part()
+        self._begun = False
+        self._given, self._at = _Part(memoryview(b"")), 0
 
-    def blocks(self) -> Generator[bytes, None, None]:
-        """All blocks; what the source raises is raised here."""
-        self._source.progress = self._note_progress
-        self._source.losses = self._part.losses
-        threading.Thread(target=self._run, name="inflate", daemon=True).start()
-        try:
-            while True:
-                part = self._parts.get()
-                self._losses.include(part.losses)
-                if self._progress and part.consumed:
-                    self._progress(part.consumed)
-                yield from part.blocks
-                if part.error is not None:
-                    raise part.error
-                if part.last:
-                    return
-        finally:
-            self._stopped.set()
+    def readinto(self, room: memoryview) -> int:
+        """As `Source.readinto`, with what it raises."""
+        while self._at == self._given.size:
+            if self._given.error is not None:
+                raise self._given.error
+            if self._given.last:
+                return 0
+            self._receive()
+        count = min(self._given.size - self._at, len(room))
+        room[:count] = self._given.text[self._at : self._at + count]
+        self._at += count
+        return count
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._stopped.set()
+
+    def _receive(self) -> None:
+        """Go on to the next part; the memory of the one before is used again."""
+        if self._begun:
+            self._read_parts.put(self._given.text)
+        else:
+            self._begun = True
+            self._source.progress = self._note_progress
+            threading.Thread(target=self._run, name="inflate", daemon=True).start()
+        self._given, self._at = self._parts.get(), 0
+        self._losses.include(self._given.losses)
+        if self._progress and self._given.consumed:
+            self._progress(self._given.consumed)
 
     def _run(self) -> None:
-        try:
-            size = 0
-            for block in self._source:
-                self._part.blocks.append(block)
-                size += len(block)
-                if size >= _PART_BYTES:
-                    if not self._put():
-                        return
-                    size = 0
-        except BaseException as error:  # handed to the reader, which raises it: nothing may end this thread unsaid
-            self._part.error = error
-        self._part.last = True
-        self._put()
+        while not self._stopped.is_set():
+            part = self._part = _Part(self._memory())
+            self._source.losses = part.losses
+            try:
+                while part.size < _PART_BYTES and not part.last:
+                    count = self._source.readinto(part.text[part.size :])
+                    part.size, part.last = part.size + count, count == 0
+            except BaseException as error:  # handed to the reader, which raises it: nothing may end this thread unsaid
+                part.error, part.last = error, True
+            if not self._put(part) or part.last:
+                break
+        self._source.close()
 
-    def _put(self) -> bool:
-        """Hand over the part that is read; false where nobody waits for it any more."""
-        part, self._part = self._part, _Part()
-        self._source.losses = self._part.losses
+    def _memory(self) -> memoryview:
+        """Room for a part, and for as much more as a source gives at once."""
+        try:
+            return self._read_parts.get_nowait()
+        except queue.Empty:
+            return memoryview(bytearray(_PART_BYTES + INFLATED_BLOCK))
+
+    def _put(self, part: _Part) -> bool:
+        """Hand over a part; false where nobody waits for it any more."""
         while not self._stopped.is_set():
             try:
                 self._parts.put(part, timeout=0.1)

@@ -8,17 +8,19 @@ take is decoded here, one entry at a time, and handed to it as a value. All judg
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from json import JSONDecodeError
 from typing import Any, Literal, Protocol
 
 from traceanalyzer.errors import NotATraceError, UnreadableError
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.repair import KINDS, LONGEST_ENTRY, NeedsMoreText, Repaired, repair
+from traceanalyzer.ingest.source import Text
 from traceanalyzer.ingest.values import ExactDecoder, all_without_half_characters
 
 #: The most text that is offered at once, unless an entry is larger: it stays in the processor's cache.
 PIECE_BYTES = 600_000
+#: Text that is read at once, at most.
+_READ_BYTES = 1 << 16
 #: An entry or metadata value larger than this is taken for damage.
 LARGEST_VALUE = 64 << 20
 _BOUNDARY = re.compile(r"\}\s*,\s*\{\s*\"")
@@ -79,11 +81,22 @@ class _Buffer:
         return self.end - self.start
 
     def append(self, block: bytes) -> None:
-        end = self.end + len(block)
-        if end > len(self.bytes):
-            self.bytes += bytes(end + PIECE_BYTES // 2 - len(self.bytes))
-        self.bytes[self.end : end] = block
-        self.end = end
+        with self.room(len(block)) as room:
+            room[: len(block)] = block
+        self.end += len(block)
+
+    def read_from(self, source: Text) -> int:
+        """Append the next text of a source; gives how many bytes, 0 at its end."""
+        with self.room(_READ_BYTES) as room:
+            count = source.readinto(room)
+        self.end += count
+        return count
+
+    def room(self, size: int) -> memoryview:
+        """Where the next bytes go: at least `size`. To be released before there can be more."""
+        if self.end + size > len(self.bytes):
+            self.bytes += bytes(self.end + size + PIECE_BYTES // 2 - len(self.bytes))
+        return memoryview(self.bytes)[self.end :]
 
     def to_the_front(self) -> None:
         length = len(self)
@@ -99,12 +112,12 @@ class _Buffer:
 class Document:
     """Reads one JSON text. `metadata`, `container` and `whole` are filled by `read`."""
 
-    def __init__(self, path: str, blocks: Iterator[bytes], entries: Decoder, losses: Losses) -> None:
+    def __init__(self, path: str, source: Text, entries: Decoder, losses: Losses) -> None:
         self.path = path
         self.metadata: dict[str, Any] = {}
         self.container: Literal["object", "array"] = "object"
         self.whole = True
-        self._blocks = blocks
+        self._source = source
         self._entries = entries
         self._losses = losses
         self._lenient = ExactDecoder()
@@ -135,14 +148,20 @@ class Document:
 
     # -- the text -----------------------------------------------------------------------------------------------
 
+    def _next_block(self) -> bytes:
+        """The next text; nothing at the end."""
+        room = memoryview(bytearray(_READ_BYTES))
+        count = self._source.readinto(room)
+        self._bytes_read += count
+        return bytes(room[:count])
+
     def _more(self, text: str, want: int = 1) -> str:
         """The text with at least `want` more characters, or as many as there are."""
         parts, have = [text], 0
         while have < want:
-            block = next(self._blocks, None)
-            if block is None:
+            block = self._next_block()
+            if not block:
                 break
-            self._bytes_read += len(block)
             parts.append(block.decode("utf-8", "surrogateescape"))
             have += len(block)
         if len(parts) == 1:
@@ -263,11 +282,10 @@ class Document:
         """Read until the buffer holds at least `size` bytes; whether the text ends in it."""
         buffer.to_the_front()
         while len(buffer) < size:
-            block = next(self._blocks, None)
-            if block is None:
+            count = buffer.read_from(self._source)
+            if not count:
                 return True
-            self._bytes_read += len(block)
-            buffer.append(block)
+            self._bytes_read += count
         return False
 
     def _take_one_by_one(self, buffer: _Buffer, most: int, *, final: bool) -> tuple[int, Literal["ended", "more"]]:
@@ -390,12 +408,12 @@ class Document:
                 keys += ": rocprofv3's own format, which is not read"
             raise NotATraceError(self.path, f"holds no traceEvents (a JSON object with {keys})")
         while not rest.strip(" \t\r\n\0],}"):
-            block = next(self._blocks, None)
-            if block is None:
+            block = self._next_block()
+            if not block:
                 return
             rest = block.decode("utf-8", "surrogateescape")
         self._losses.add("trailing-text", "text after the end of the trace was not read")
-        for _ in self._blocks:  # so that the size and the state of the compressed data are known
+        while self._next_block():  # so that the size and the state of the compressed data are known
             pass
 
 

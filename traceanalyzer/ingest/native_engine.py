@@ -11,7 +11,6 @@ import ctypes
 import struct
 import zlib
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -137,8 +136,8 @@ class NativeEngine:
         """Read a whole file into `sink`. Raises `UnreadableError` for what is no event trace."""
         scan = Scan()
         entries = _NativeEntries(sink, losses, tables, scan)
-        with closing(ahead.blocks(source)) as blocks, no_garbage_collection():
-            document = Document(source.path, blocks, entries, losses)
+        with ahead.text_of(source) as text, no_garbage_collection():
+            document = Document(source.path, text, entries, losses)
             document.read()
             entries.flush()
         scan.metadata, scan.container = document.metadata, document.container

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -89,8 +90,8 @@ class PythonEngine:
         """Read a whole file into `sink`. Raises `UnreadableError` for what is no event trace."""
         scan = Scan()
         entries = _PieceEntries(sink, losses, tables, scan)
-        document = Document(source.path, iter(source), entries, losses)
-        with no_garbage_collection():
+        with closing(source), no_garbage_collection():
+            document = Document(source.path, source, entries, losses)
             document.read()
             entries.flush()
         scan.metadata, scan.container = document.metadata, document.container

@@ -1,7 +1,10 @@
 """From a path to the bytes of its JSON text: plain or gzip, whatever the name says.
 
-Memory stays bounded, whatever the text inflates to. Blocks stay below 128 KB: they are taken from memory that is
-already there, while larger ones would be mapped anew each time, which costs as much as inflating them.
+Memory stays bounded, whatever the text inflates to. Text goes straight into memory that the caller has already, since
+new memory costs as much as inflating what fills it, and copying a fifth of that.
+
+There are two ways to inflate. The quick one says only that something is wrong; the file is then read again from its
+start by the careful one, which gives all that can be had, says what is wrong and where, and skips what was given.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import sys
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from traceanalyzer.errors import UnreadableError
 from traceanalyzer.ingest.losses import Losses
@@ -23,7 +26,11 @@ try:
 except ImportError:  # no wheel for this machine: the standard library is slower and just as right
     _inflate = zlib
 
+#: Inflates all members of a file into given memory, without holding the interpreter. None: not in this version.
+_QuickReader: Any = getattr(_inflate, "_GzipReader", None)
 _INFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error, _inflate.error)
+#: What the quick reader raises for damage, for a file that is cut, and for a header longer than its memory.
+_QUICK_ERRORS: tuple[type[Exception], ...] = (*_INFLATE_ERRORS, OSError, EOFError, ValueError, ArithmeticError)
 GZIP_MAGIC = b"\x1f\x8b"
 _MEMBER_HEAD = b"\x1f\x8b\x08"
 _TRIAL_BYTES = 1 << 12
@@ -31,6 +38,7 @@ COMPRESSED_BLOCK = 16 << 10
 PLAIN_BLOCK = 64 << 10
 INFLATED_BLOCK = 100_000
 _MAGIC_BYTES = 16
+_TRAILER_BYTES = 8
 _TAR, _TAR_AT = b"ustar", 257
 
 _OTHER_FORMATS = {
@@ -46,8 +54,16 @@ _OTHER_FORMATS = {
 Progress = Callable[[int], None]
 
 
+class Text(Protocol):
+    """Gives JSON text."""
+
+    def readinto(self, room: memoryview) -> int:
+        """Put the next text into `room`; gives how many bytes that are, 0 only at the end."""
+        ...
+
+
 class Source:
-    """The JSON text of one file, as an iterator of blocks, with what is known about the bytes themselves."""
+    """The JSON text of one file, as a `Text`, with what is known about the bytes themselves once it was read."""
 
     def __init__(self, path: str, losses: Losses, progress: Progress | None = None) -> None:
         self.path = path
@@ -57,26 +73,76 @@ class Source:
         self.json_bytes = 0
         self.cut = False
         self.checksum = 0
+        """CRC-32 of the JSON text: the same for the same text, however it is compressed."""
         self.progress = progress
+        self._reported = 0
+        self._room = memoryview(b"")
+        self._counts = self._read_all()
 
-    def __iter__(self) -> Generator[bytes, None, None]:
-        """Blocks of JSON text. Raises `UnreadableError` where the file cannot be opened or read at all."""
+    def readinto(self, room: memoryview) -> int:
+        """Put the next text into `room`; gives how many bytes that are, 0 only at the end.
+
+        Raises `UnreadableError` where the file cannot be opened or read at all.
+        """
+        self._room = room[:INFLATED_BLOCK]
+        try:
+            count = next(self._counts, 0)
+            if not self.json_bytes and self._room[:count][_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
+                raise UnreadableError(self.path, "is a tar archive; unpack it first")
+        finally:
+            self._room.release()
+        self.json_bytes += count
+        return count
+
+    def close(self) -> None:
+        """Read no more."""
+        self._counts.close()
+
+    def _read_all(self) -> Generator[int, None, None]:
+        """Fills `_room` again and again; gives how many bytes were put there."""
         with self._open() as handle:
             head = self._head(handle)
             self._refuse_other_formats(head)
             self.gzipped = head[:2] == GZIP_MAGIC
+            skip = 0
+            if self.gzipped and _QuickReader is not None and _can_rewind(handle, len(head)):
+                self._rewind(handle)
+                if (yield from self._read_quickly(handle)):
+                    return
+                self._rewind(handle)
+                head, skip = self.read(handle, COMPRESSED_BLOCK), self.json_bytes
             blocks = self._inflated(handle, head) if self.gzipped else self._plain(handle, head)
             for block in blocks:
-                if not self.json_bytes and block[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
-                    raise UnreadableError(self.path, "is a tar archive; unpack it first")
-                self.json_bytes += len(block)
                 self.checksum = _inflate.crc32(block, self.checksum)
-                yield block
+                done, skip = min(skip, len(block)), max(skip - len(block), 0)
+                while done < len(block):
+                    count = min(len(block) - done, len(self._room))
+                    self._room[:count] = memoryview(block)[done : done + count]
+                    done += count
+                    yield count
+
+    def _read_quickly(self, handle: BinaryIO) -> Generator[int, None, bool]:
+        """The quick way; gives whether it went well to the end of the file."""
+        compressed = _Compressed(self, handle)
+        reader = _QuickReader(compressed, COMPRESSED_BLOCK)
+        try:
+            while count := reader.readinto(self._room):
+                yield count
+        except _QUICK_ERRORS:
+            return False
+        size, checksum = compressed.trailer()
+        # each member has a checksum of its own: where there are several, the sizes differ
+        self.checksum = checksum if size == self.json_bytes & 0xFFFFFFFF else _checksum_of(handle)
+        return True
+
+    def _rewind(self, handle: BinaryIO) -> None:
+        handle.seek(0)
+        self.file_bytes = 0
 
     def _head(self, handle: BinaryIO) -> bytes:
         """The first block, long enough to tell the format."""
         head = b""
-        while len(head) < _MAGIC_BYTES and (more := self._read(handle, COMPRESSED_BLOCK)):
+        while len(head) < _MAGIC_BYTES and (more := self.read(handle, COMPRESSED_BLOCK)):
             head += more
         return head
 
@@ -95,20 +161,26 @@ class Source:
         except OSError as error:
             raise UnreadableError(self.path, _reason(error)) from error
 
-    def _read(self, handle: BinaryIO, size: int) -> bytes:
+    def read(self, handle: BinaryIO, size: int) -> bytes:
+        """The next bytes of the file as they are, counted."""
         try:
             data = handle.read(size)
         except OSError as error:
             raise UnreadableError(self.path, _reason(error)) from error
-        self.file_bytes += len(data)
-        if self.progress and data:
-            self.progress(len(data))
+        self._consumed(len(data))
         return data
+
+    def _consumed(self, count: int) -> None:
+        """Count bytes of the file, and report those that were not read before."""
+        self.file_bytes += count
+        if self.progress and self.file_bytes > self._reported:
+            self.progress(self.file_bytes - self._reported)
+        self._reported = max(self.file_bytes, self._reported)
 
     def _plain(self, handle: BinaryIO, head: bytes) -> Iterator[bytes]:
         while head:
             yield head
-            head = self._read(handle, PLAIN_BLOCK)
+            head = self.read(handle, PLAIN_BLOCK)
 
     def _inflated(self, handle: BinaryIO, data: bytes) -> Iterator[bytes]:
         """All gzip members one after the other; behind damage, the members that still inflate."""
@@ -125,7 +197,7 @@ class Source:
             if not member.ended:
                 data = member.left
                 if not data and not member.holds_more:
-                    data = self._read(handle, COMPRESSED_BLOCK)
+                    data = self.read(handle, COMPRESSED_BLOCK)
                 continue
             data = self._next_member(handle, member.rest)
             if data:
@@ -149,7 +221,7 @@ class Source:
         position = _next_header(handle, end)
         handle.seek(position)
         self.file_bytes = position
-        data = self._read(handle, COMPRESSED_BLOCK)
+        data = self.read(handle, COMPRESSED_BLOCK)
         if data:
             self.losses.add("gzip-resumed", "later gzip members were read after damaged ones", at=position)
             yield HOLE.encode()
@@ -159,7 +231,7 @@ class Source:
         """The start of the next gzip member, or nothing. Zero bytes after a member are padding."""
         rest = rest.lstrip(b"\0")
         while len(rest) < len(GZIP_MAGIC):
-            more = self._read(handle, COMPRESSED_BLOCK)
+            more = self.read(handle, COMPRESSED_BLOCK)
             if not more:
                 break
             rest = (rest + more).lstrip(b"\0")
@@ -169,6 +241,40 @@ class Source:
             return rest
         self.losses.add("bytes-after-gzip", "bytes after the compressed data are not gzip", at=self.file_bytes)
         return b""
+
+
+class _Compressed:
+    """The bytes of a file, as the quick reader takes them."""
+
+    def __init__(self, source: Source, handle: BinaryIO) -> None:
+        self._source = source
+        self._handle = handle
+        self._last = b""
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        data = self._source.read(self._handle, size)
+        self._last = (self._last + data)[-_TRAILER_BYTES:] if data else self._last
+        return data
+
+    def readinto(self, room: memoryview) -> int:
+        """The next bytes, put into `room`."""
+        data = self.read(len(room))
+        room[: len(data)] = data
+        return len(data)
+
+    def trailer(self) -> tuple[int, int]:
+        """Size, modulo 4 GB, and CRC-32 that the end of the file claims for the content of its last member."""
+        return int.from_bytes(self._last[4:], "little"), int.from_bytes(self._last[:4], "little")
+
+
+def _checksum_of(handle: BinaryIO) -> int:
+    """CRC-32 of the content of all members of a file that was inflated without fault before."""
+    handle.seek(0)
+    reader, room, checksum = _QuickReader(handle, COMPRESSED_BLOCK), memoryview(bytearray(PLAIN_BLOCK)), 0
+    while count := reader.readinto(room):
+        checksum = _inflate.crc32(room[:count], checksum)
+    return checksum
 
 
 class _Member:
@@ -259,6 +365,11 @@ def file_size(path: str) -> int:
         return Path(path).stat().st_size
     except OSError:
         return 0
+
+
+def _can_rewind(handle: BinaryIO, read: int) -> bool:
+    """Whether the file can be read again from its start. Standard input may be one that was read in part before."""
+    return handle.seekable() and handle.tell() == read
 
 
 def _reason(error: OSError) -> str:
