@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -171,6 +173,8 @@ def test_a_wrong_checksum_loses_nothing(tmp_path: Path) -> None:
     trace = read_bytes(tmp_path, bytes(packed))
     assert names(trace) == NAMES
     assert codes(trace) == {"gzip-damaged": 1}
+    said = trace.notes.filter(pl.col("code") == "gzip-damaged")["message"].item()
+    assert f"read from bytes 0 to {len(TEXTS['compact']):,} of the JSON text may be wrong" in said
 
 
 def test_members_behind_a_damaged_one_are_read(tmp_path: Path) -> None:
@@ -181,9 +185,23 @@ def test_members_behind_a_damaged_one_are_read(tmp_path: Path) -> None:
     packed[1][10] = 0x07  # an impossible block type: nothing of this member inflates
     trace = read_bytes(tmp_path, b"".join(packed))
     assert {"gzip-damaged", "gzip-resumed"} <= codes(trace).keys()
+    assert "may be wrong" not in " ".join(trace.notes["message"])  # the damaged member gave nothing
     before, behind = whole_events_before(text.decode(), 3000), whole_events_before(text.decode(), 6000)
     assert names(trace)[:before] == NAMES[:before]
     assert names(trace)[-(39 - behind) :] == NAMES[behind + 1 :]
+
+
+def test_what_a_damaged_member_gave_may_be_wrong(tmp_path: Path) -> None:
+    """A flipped bit in deflated data changes text before it is noticed: only the checksum tells, at the end."""
+    text = TEXTS["compact"].encode()
+    first, second = bytearray(gzip.compress(text[:3000], 0)), bytearray(gzip.compress(text[3000:], 0))
+    place = second.index(b"5.5") + len(first)
+    data = first + second
+    data[place] = ord("6")  # a wrong duration that parses
+    trace = read_bytes(tmp_path, bytes(data))
+    assert sorted(set(trace.kernels["duration_ns"])) == [5500, 6500]
+    said = trace.notes.filter(pl.col("code") == "gzip-damaged")["message"].item()
+    assert f"read from bytes 3,000 to {len(text):,} of the JSON text may be wrong" in said
 
 
 REFUSED = [
@@ -376,3 +394,131 @@ def test_damage_costs_its_own_length(tmp_path: Path, damage: str) -> None:
 def test_leading_blanks_cost_their_length(tmp_path: Path) -> None:
     trace = read_bytes(tmp_path, b" \n" * 3_000_000 + TEXTS["compact"].encode())
     assert names(trace) == NAMES
+
+
+# -- several traces in one file -----------------------------------------------------------------------------------
+
+
+def a_trace(layout: str, first: int, count: int, *, rank: int | None = 3, base: int | None = None) -> str:
+    """A trace of the kernels k<first>, ...; as a bare array it says neither rank nor base."""
+    events = [kernel(f"k{i}", at=10 * i + 1, dur=5.5, correlation=i + 1) for i in range(first, first + count)]
+    if layout == "bare":
+        return bare_array(events)
+    metadata = {**METADATA, "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 4}}
+    if rank is None:
+        del metadata["distributedInfo"]
+    if base is not None:
+        metadata["baseTimeNanoseconds"] = base
+    return LAYOUTS[layout](events, metadata)
+
+
+@pytest.mark.parametrize("between", ["", "\n", ",\n", "\0" * 300, "\x1e"])
+@pytest.mark.parametrize("size", [41, 100_000])
+@layouts
+@pytest.mark.usefixtures("engine")
+def test_traces_one_after_another_are_read_as_one(tmp_path: Path, layout: str, size: int, between: str) -> None:
+    text = between.join(a_trace(layout, *part) for part in ((0, 15), (15, 1), (16, 24)))
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, text.encode())
+    assert names(trace) == NAMES
+    assert codes(trace) == {"concatenated": 2}
+    assert ("several ranks" in trace.notes["message"].str.join("").item()) is (layout == "bare")
+    assert trace.ranks["whole"].item() is True
+    with pytest.raises(ta.UnreadableError, match=r"\[concatenated: 2\]"):
+        read_bytes(tmp_path, text.encode(), strict=True)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("first_layout", ["kineto-new", "kineto-old"])
+@layouts
+@pytest.mark.usefixtures("engine")
+def test_two_ranks_are_never_read_as_one(tmp_path: Path, first_layout: str, layout: str, packed: bool) -> None:
+    """Metadata behind the events says it too late for one reading: the file is read again."""
+    if layout == "bare":
+        pytest.skip("says no rank")
+    parts = [a_trace(first_layout, 0, 20), a_trace(layout, 100, 20, rank=1), a_trace(layout, 20, 20),
+             a_trace(layout, 200, 2, rank=0)]  # fmt: skip
+    data = b"".join(gzip.compress(part.encode()) if packed else part.encode() for part in parts)
+    with chunks(300, 700):
+        trace = read_bytes(tmp_path, data)
+    assert names(trace) == NAMES
+    assert trace.ranks.select("rank", "whole").rows() == [(3, False)]
+    assert codes(trace) == {"concatenated": 1, "other-rank-inside": 2}
+    assert trace.notes.filter(pl.col("code") == "other-rank-inside")["message"].str.contains("of rank 0, 1 ").all()
+    assert trace.event_counts["count"].sum() == 40
+    with pytest.raises(ta.UnreadableError, match="other-rank-inside"):
+        read_bytes(tmp_path, data, strict=True)
+
+
+@pytest.mark.parametrize("layout", ["kineto-new", "kineto-old"])
+@pytest.mark.usefixtures("engine")
+def test_two_recordings_stand_at_their_own_times(tmp_path: Path, layout: str) -> None:
+    base = METADATA["baseTimeNanoseconds"]
+    assert isinstance(base, int)
+    text = a_trace(layout, 0, 2) + a_trace(layout, 2, 2, base=base + 7_000_000_001) + a_trace(layout, 4, 1)
+    trace = read_bytes(tmp_path, text.encode())
+    later = [0, 0, 7_000_000_001, 7_000_000_001, 0]
+    assert trace.kernels["start_ns"].to_list() == [base + 10_000 * i + 1000 + later[i] for i in range(5)]
+    text = a_trace(layout, 0, 2) + a_trace(layout, 2, 2, base=-base)
+    trace = read_bytes(tmp_path, text.encode())
+    assert names(trace) == ["k0", "k1"]
+    assert codes(trace) == {"other-rank-inside": 1}
+
+
+@pytest.mark.parametrize("rank", [3, 1])
+@pytest.mark.parametrize(("outer", "inner"), [("kineto-new", "kineto-new"), ("compact", "minimal"), ("bare", "bare"),
+                                               ("minimal", "kineto-old"), ("bare", "compact")])  # fmt: skip
+@settings(max_examples=max(30, settings().max_examples // 4))
+@given(data=st.data())
+def test_a_trace_that_begins_inside_another(
+    tmp_path_factory: pytest.TempPathFactory, outer: str, inner: str, rank: int, data: st.DataObject
+) -> None:
+    """A writer was killed and another wrote on behind it. Every whole event before and behind stays, of one rank."""
+    whole = a_trace(outer, 0, 20)
+    cut = data.draw(st.integers(whole.index('"k3"'), whole.rindex("]") - 1))
+    with chunks(data.draw(st.sampled_from([50, 5000])), 700):
+        text = whole[:cut] + a_trace(inner, 20, 20, rank=rank)
+        trace = read_bytes(tmp_path_factory.mktemp("inside"), text.encode())
+    before = [name for name in NAMES[:20] if _event_end(whole, whole.index(f'"{name}"')) < cut]
+    assert names(trace)[: len(before)] == before
+    behind = names(trace)[len(before) :]
+    said = 3 if re.search('"world_size": ?4}', whole[:cut]) else None  # where the metadata stands behind, it is lost
+    assert behind == (NAMES[20:] if said == (None if inner == "bare" else rank) else [])
+
+
+def test_remains_of_a_longer_trace_behind_a_shorter_one_are_not_read(tmp_path: Path) -> None:
+    """Two processes wrote to one path at once: nothing says whose events the remains are."""
+    longer, shorter = a_trace("kineto-new", 0, 40, rank=1), a_trace("kineto-new", 0, 20)
+    trace = read_bytes(tmp_path, (shorter + longer[len(shorter) :]).encode())
+    assert names(trace) == NAMES[:20]
+    assert codes(trace) == {"trailing-text": 1}
+
+
+@pytest.mark.usefixtures("engine")
+def test_objects_that_are_no_traces_are_trailing_text(tmp_path: Path) -> None:
+    for tail in ['{"a": 1}', "[1, 2]", "garbage", '{"a', '{"a": 1}{"b": 2}', "[[", '{"schemaVersion": 1', "\xff"]:
+        trace = read_bytes(tmp_path, (TEXTS["compact"] + tail).encode())
+        assert names(trace) == NAMES
+        assert codes(trace).keys() - {"damaged-metadata", "json-cut"} == {"trailing-text"}
+    trace = read_bytes(tmp_path, (TEXTS["compact"] + "garbage" * 1000 + a_trace("compact", 40, 1)).encode())
+    assert names(trace) == [*NAMES, "k40"]
+    assert codes(trace) == {"trailing-text": 1, "concatenated": 1}
+
+
+def test_a_pipe_is_refused_where_it_would_have_to_be_read_twice(tmp_path: Path) -> None:
+    text = a_trace("kineto-old", 0, 20) + a_trace("kineto-old", 20, 20)
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    writing = threading.Thread(target=lambda: pipe.write_text(text), daemon=True)
+    writing.start()
+    with pytest.raises(ta.UnreadableError, match=r"several traces; to be told apart, they must come from a file"):
+        ta.read(pipe)
+    writing.join(10)
+
+
+def test_many_small_traces_cost_their_length(tmp_path: Path) -> None:
+    """As tools write them that put one object a line."""
+    text = "\n".join(a_trace("minimal", i, 1, rank=None) for i in range(3000))
+    trace = read_bytes(tmp_path, text.encode())
+    assert names(trace) == [f"k{i}" for i in range(3000)]
+    assert codes(trace) == {"concatenated": 2999}

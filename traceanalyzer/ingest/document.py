@@ -3,15 +3,22 @@
 Any layout and key order is read: an object with ``traceEvents`` anywhere among its keys, or a bare array. An engine's
 `Decoder` is offered the text of the event array and takes as many whole entries as it can at once; what it does not
 take is decoded here, one entry at a time, and handed to it as a value. All judgement of damage lies here.
+
+A file may hold further traces, behind the first or inside it, where several were appended or several processes wrote to
+one path. Those of the first one's rank are read as part of it, the others are left out: see `later`.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 from json import JSONDecodeError
 from typing import Any, Literal, Protocol
 
 from traceanalyzer.errors import NotATraceError, UnreadableError
+from traceanalyzer.ingest.later import LaterTraces, find_head
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.repair import KINDS, LONGEST_ENTRY, NeedsMoreText, Repaired, repair
 from traceanalyzer.ingest.source import Text
@@ -41,6 +48,15 @@ _HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _DECODING_ERRORS = (JSONDecodeError, RecursionError)
 _BAD_BYTES = re.compile("[\udc80-\udcff]")
 _WINDOW_BYTES = 1 << 12
+_RETURNED_BYTES = 1 << 14
+#: What may stand between two traces: space, padding, remains of the first one's end, marks that begin a text.
+_BETWEEN = re.compile(r"[\s\0\],}\x1e\ufeff]*")
+#: A list of objects, or of nothing.
+_LIST_OF_EVENTS = re.compile(r"\[\s*[{\]]")
+#: So much text before its end may be the first part of what begins a trace.
+_LONGEST_MARK = 80
+
+_State = Literal["ended", "more", "another"]
 
 
 class Decoder(Protocol):
@@ -64,6 +80,25 @@ class Decoder(Protocol):
     def entry(self, value: Any) -> None:
         """Take one decoded entry."""
         ...
+
+    def begin_later(self, shift_ns: int) -> None:
+        """Entries of a later trace of the file come next, whose times are to be made so much later."""
+        ...
+
+
+class _PassingBy:
+    """Takes the entries of a trace that is left out."""
+
+    patience = most_patience = piece_bytes = PIECE_BYTES
+
+    def take(self, buffer: bytearray, start: int, end: int) -> int:  # noqa: ARG002  (as `Decoder` has it)
+        return start
+
+    def entry(self, value: Any) -> None:
+        pass
+
+    def begin_later(self, shift_ns: int) -> None:
+        pass
 
 
 class _Buffer:
@@ -112,48 +147,70 @@ class _Buffer:
 class Document:
     """Reads one JSON text. `metadata`, `container` and `whole` are filled by `read`."""
 
-    def __init__(self, path: str, source: Text, entries: Decoder, losses: Losses) -> None:
+    def __init__(
+        self, path: str, source: Text, entries: Decoder, losses: Losses, later: LaterTraces | None = None
+    ) -> None:
         self.path = path
         self.metadata: dict[str, Any] = {}
         self.container: Literal["object", "array"] = "object"
         self.whole = True
         self._source = source
-        self._entries = entries
+        self._returned: deque[bytes] = deque()
+        """What was read and is to be read again."""
+        self._entries: Decoder = entries
+        self._into = self._entries
         self._losses = losses
+        self._later = later or LaterTraces()
         self._lenient = ExactDecoder()
         self._strict = ExactDecoder(strict=True)
         self._decode = self._lenient.raw_decode
         self._bytes_read = 0
         self._at = 0
+        self._began: Callable[[], None] = lambda: None
+        self._forget_the_trace_before()
+
+    def _forget_the_trace_before(self) -> None:
         self._found_events = False
+        self._said_cut = False
+        self._interrupted = False
+        """Whether another trace begins inside this one."""
+        self._is_array = False
 
     def read(self) -> None:
-        """Read everything. Raises `UnreadableError` for a text that is no event trace."""
+        """Read everything. Raises `UnreadableError` for a text that is no event trace, and `ReadAgainError` where what
+        was learned of later traces calls for a second reading."""
         text = self._more("").removeprefix("\ufeff")
         while not text.strip() and (more := self._more("")):
             text = more
-        start = _SPACE.match(text).end()  # type: ignore[union-attr]
-        first = text[start : start + 1]
-        if first == "[":
+        text = text[_SPACE.match(text).end() :]  # type: ignore[union-attr]
+        if text[:1] == "[":
             self.container = "array"
-            rest = self._read_events(text[start + 1 :])
-        elif first == "{":
-            rest = self._read_object(text[start + 1 :])
-        elif first == "":
+        elif text[:1] == "":
             raise UnreadableError(self.path, "is empty")
-        else:
-            start_bytes = text[start : start + 12].encode("utf-8", "surrogateescape")
-            raise UnreadableError(self.path, f"is not JSON (starts with {start_bytes!r})")
-        self._finish(rest)
+        elif text[:1] != "{":
+            raise UnreadableError(
+                self.path, f"is not JSON (starts with {text[:12].encode('utf-8', 'surrogateescape')!r})"
+            )
+        rest = self._read_trace(text, self.metadata)
+        self._refuse_what_holds_no_events()
+        self._read_later_traces(rest)
+
+    def _read_trace(self, text: str, metadata: dict[str, Any]) -> str:
+        """Read the trace that the text begins with; gives the text behind it."""
+        self._is_array = text[:1] == "["
+        return self._read_events(text[1:]) if self._is_array else self._read_object(text[1:], metadata)
 
     # -- the text -----------------------------------------------------------------------------------------------
 
     def _next_block(self) -> bytes:
         """The next text; nothing at the end."""
-        room = memoryview(bytearray(_READ_BYTES))
-        count = self._source.readinto(room)
-        self._bytes_read += count
-        return bytes(room[:count])
+        if self._returned:
+            block = self._returned.popleft()
+        else:
+            room = memoryview(bytearray(_READ_BYTES))
+            block = bytes(room[: self._source.readinto(room)])
+        self._bytes_read += len(block)
+        return block
 
     def _more(self, text: str, want: int = 1) -> str:
         """The text with at least `want` more characters, or as many as there are."""
@@ -172,18 +229,22 @@ class Document:
 
     # -- the top-level object -----------------------------------------------------------------------------------
 
-    def _read_object(self, text: str) -> str:
+    def _read_object(self, text: str, metadata: dict[str, Any]) -> str:
         while True:
-            key, text = self._read_key(text)
+            key, text = self._read_key(text, metadata)
             if key is None:
                 return text
             if key == "traceEvents" and text[:1] == "[":
                 text = self._read_events(text[1:])
+                if self._interrupted:
+                    return text
                 continue
-            value, text = self._read_value(text)
-            self.metadata[key] = value
+            value, text = self._read_value(text, metadata)
+            if self._interrupted:
+                return text
+            metadata[key] = value
 
-    def _read_key(self, text: str) -> tuple[str | None, str]:
+    def _read_key(self, text: str, metadata: dict[str, Any]) -> tuple[str | None, str]:
         """The next key and the text of its value; no key at the end of the object or of the text."""
         text = self._after(text, _SKIP)
         if text[:1] == "}":
@@ -191,23 +252,26 @@ class Document:
         if not text:
             self._cut("ends before its closing brace")
             return None, ""
-        key, text = self._read_value(text)
+        key, text = self._read_value(text, metadata)
+        if self._interrupted:
+            return None, text
         text = self._after(text, _SPACE)
         if not text:
             self._cut("ends inside its metadata")
             return None, ""
         if text[:1] != ":" or not isinstance(key, str):
-            return self._damaged_metadata(text)
+            # a string that was cut swallows what follows up to the next quote, perhaps the start of another trace
+            return self._damaged_metadata(f'{key}"{text}' if isinstance(key, str) else text, metadata)
         return key, self._after(text[1:], _SPACE)
 
-    def _read_value(self, text: str) -> tuple[Any, str]:
+    def _read_value(self, text: str, metadata: dict[str, Any]) -> tuple[Any, str]:
         while True:
             try:
                 value, end = self._decode(_readable(text))
             except _DECODING_ERRORS as error:
                 if not _may_go_on(error, text, 0):
-                    return None, self._skip_damaged_value(text, error)
-                more = self._more(text, max(PIECE_BYTES, len(text)))
+                    return None, self._skip_damaged_value(text, error, metadata)
+                more = self._more(text, max(_WINDOW_BYTES, len(text)))
                 if more == text:
                     self._cut("ends inside its metadata")
                     return None, ""
@@ -224,25 +288,38 @@ class Document:
                     continue
             return self._checked(value, text, 0, end), text[end:]
 
-    def _skip_damaged_value(self, text: str, error: Exception) -> str:
-        """Metadata that does not parse: go on at the event array, if one follows."""
+    def _skip_damaged_value(self, text: str, error: Exception, metadata: dict[str, Any]) -> str:
+        """Metadata that does not parse: go on at the event array, or at the next trace, if one follows."""
         self._losses.add("damaged-metadata", f"metadata that is not JSON was skipped ({_reason(error)})")
         self.whole = False
-        while not self._found_events:
-            found = _EVENTS_KEY.search(text)
-            if found:
-                return ', "traceEvents": ' + text[found.end() - 1 :]
+        while True:
+            events = None if self._found_events else _EVENTS_KEY.search(text)
+            head = find_head(text, 0, events.start() if events else None)
+            if head and head.sure:
+                return self._at_another_trace(text[head.at :], metadata)
+            if events:
+                return ', "traceEvents": ' + text[events.end() - 1 :]
+            if self._found_events:
+                self._interrupted = True
+                return text
             more = self._more(text, max(PIECE_BYTES, len(text)))
             if more == text or len(text) > LARGEST_VALUE:
-                if not self.metadata:
+                if not metadata:
                     raise UnreadableError(self.path, f"is not JSON ({_reason(error)})")
-                break
+                return ""
             text = more
-        return ""
 
-    def _damaged_metadata(self, text: str) -> tuple[str | None, str]:
-        text = self._skip_damaged_value(text, ValueError("a key without a value"))
-        return self._read_key(text) if text else (None, "")
+    def _at_another_trace(self, text: str, metadata: dict[str, Any]) -> str:
+        """Another trace begins inside the metadata: where this one had no events yet, all that counts is the other."""
+        if self._found_events:
+            self._interrupted = True
+            return text
+        metadata.clear()
+        return "," + text[1:]
+
+    def _damaged_metadata(self, text: str, metadata: dict[str, Any]) -> tuple[str | None, str]:
+        text = self._skip_damaged_value(text, ValueError("a key without a value"), metadata)
+        return self._read_key(text, metadata) if text and not self._interrupted else (None, text)
 
     def _after(self, text: str, pattern: re.Pattern[str]) -> str:
         """The text behind what the pattern skips, with at least one character if there is one."""
@@ -259,36 +336,50 @@ class Document:
     def _read_events(self, text: str) -> str:
         """Hand all entries to the decoder; gives the text behind the closing bracket."""
         self._found_events = True
+        self._began()
         buffer = _Buffer(text.encode("utf-8", "surrogateescape"))
-        size = min(self._entries.piece_bytes, PIECE_BYTES)
+        size = min(self._into.piece_bytes, PIECE_BYTES)
         final = self._fill(buffer, size)
-        careful = self._entries.patience
+        careful = self._into.patience
         while True:
             if not final and len(buffer) < size // 8:
                 final = self._fill(buffer, size)
-            taken = self._entries.take(buffer.bytes, buffer.start, buffer.end)
+            taken = self._into.take(buffer.bytes, buffer.start, buffer.end)
             if taken > buffer.start:
-                buffer.start, careful = taken, self._entries.patience
+                buffer.start, careful = taken, self._into.patience
                 continue
             end, state = self._take_one_by_one(buffer, careful, final=final)
-            if state == "ended":
-                return buffer.text(end)
+            if state != "more":
+                self._interrupted = state == "another"
+                return self._behind(buffer, end)
             if end == buffer.start:  # an entry larger than the buffer wants more text
                 final = self._fill(buffer, 2 * len(buffer))
             else:
-                buffer.start, careful = end, min(2 * careful, self._entries.most_patience)
+                buffer.start, careful = end, min(2 * careful, self._into.most_patience)
+
+    def _behind(self, buffer: _Buffer, end: int) -> str:
+        """The text behind the array, not much of it at once: many small traces may follow."""
+        text = buffer.text(end, _WINDOW_BYTES)
+        rest = bytes(memoryview(buffer.bytes)[min(end + _WINDOW_BYTES, buffer.end) : buffer.end])
+        parts = [rest[i : i + _RETURNED_BYTES] for i in range(0, len(rest), _RETURNED_BYTES)]
+        self._returned.extendleft(reversed(parts))
+        self._bytes_read -= len(rest)
+        return text
 
     def _fill(self, buffer: _Buffer, size: int) -> bool:
         """Read until the buffer holds at least `size` bytes; whether the text ends in it."""
         buffer.to_the_front()
         while len(buffer) < size:
+            if self._returned:
+                buffer.append(self._next_block())
+                continue
             count = buffer.read_from(self._source)
             if not count:
                 return True
             self._bytes_read += count
         return False
 
-    def _take_one_by_one(self, buffer: _Buffer, most: int, *, final: bool) -> tuple[int, Literal["ended", "more"]]:
+    def _take_one_by_one(self, buffer: _Buffer, most: int, *, final: bool) -> tuple[int, _State]:
         """Take about `most` bytes of entries. Only a window of the buffer is decoded to text, the smallest that shows
         a whole entry: most often one odd entry stands among many that `take` takes."""
         position, window = buffer.start, most + _WINDOW_BYTES
@@ -297,19 +388,22 @@ class Document:
             text = buffer.text(position, window)
             self._at = self._bytes_read - len(buffer)
             end, state = self._take_entries(text, most, final=final and to_the_end)
-            if end or state == "ended" or to_the_end:
+            if end or state != "more" or to_the_end:
                 return position + len(text[:end].encode("utf-8", "surrogateescape")), state
             window *= 4
 
-    def _take_entries(self, text: str, most: int, *, final: bool) -> tuple[int, Literal["ended", "more"]]:
+    def _take_entries(self, text: str, most: int, *, final: bool) -> tuple[int, _State]:
         """Decode entry by entry, about `most` characters of them; gives where it stopped, and whether the array
-        (or, in the `final` text, everything) ended there."""
+        (or, in the `final` text, everything) ended there, or another trace begins."""
         position, readable = 0, _readable(text)
         while position < most:
             position = _SKIP.match(text, position).end()  # type: ignore[union-attr]
             following = text[position : position + 1]
             if following == "]":
-                if _STRAY_BRACKET.match(text, position):
+                if stray := _STRAY_BRACKET.match(text, position):
+                    head = find_head(text, stray.end() - 1, here=True)
+                    if head and (head.sure or not final):
+                        return (position + 1, "ended") if head.sure else (position, "more")
                     self._count("damaged-event", "events that are not JSON were dropped (a stray ])", text, position)
                     self.whole = False
                     position += 1
@@ -318,9 +412,15 @@ class Document:
                     return position, "more"  # what follows tells whether it is the end
                 return position + 1, "ended"
             if following == "" or (following == "}" and final):
-                if final and following == "" and self.container == "object":
+                if final and following == "" and not self._is_array:
                     self._cut("ends inside the event array")
                 return position, "ended" if final else "more"
+            head = find_head(text, position, here=True)
+            if head and head.sure:
+                self._cut("is broken off inside the event array, where another trace begins")
+                return position, "another"
+            if head and not final:
+                return position, "more"
             try:
                 value, end = self._strict.raw_decode(readable, position)
             except _DECODING_ERRORS as error:
@@ -334,7 +434,7 @@ class Document:
             value = self._checked(value, text, position, end)
             if constants := self._strict.constants:
                 self._count("not-a-number", KINDS["not-a-number"], text, position, constants)
-            self._entries.entry(value)
+            self._into.entry(value)
             position = end
         return _SKIP.match(text, position).end(), "more"  # type: ignore[union-attr]
 
@@ -350,9 +450,14 @@ class Document:
             if may_wait:
                 return None
             repaired = None
-        if repaired is not None:
+        following = _next_place(text, position) if repaired is None else repaired.end
+        head = find_head(text, position + 1, following)
+        if head and (head.sure or may_wait):
+            if not head.sure:
+                return None
+            following = head.at
+        elif repaired is not None:
             return self._take_repaired(text, position, repaired)
-        following = _next_place(text, position)
         if following is None and (may_go_on or may_wait):
             if final:
                 self._cut("ends inside an event")
@@ -369,7 +474,7 @@ class Document:
     def _take_repaired(self, text: str, position: int, repaired: Repaired) -> int:
         for kind, count in repaired.kinds.items():
             self._count(kind, KINDS[kind], text, position, count)
-        self._entries.entry(self._checked(repaired.value, text, position, repaired.end))
+        self._into.entry(self._checked(repaired.value, text, position, repaired.end))
         return repaired.end
 
     def _checked(self, value: Any, text: str, start: int, end: int) -> Any:
@@ -393,28 +498,70 @@ class Document:
         return self._at + len(text[:position].encode("utf-8", "surrogateescape"))
 
     def _cut(self, how: str) -> None:
-        if "json-cut" not in self._losses:
+        if not self._said_cut:
             self._losses.add("json-cut", f"the JSON text {how}; every whole event before that was kept")
-        self.whole = False
+        self._said_cut, self.whole = True, False
 
-    # -- the end ------------------------------------------------------------------------------------------------
+    # -- the end, and what follows it -----------------------------------------------------------------------------
 
-    def _finish(self, rest: str) -> None:
-        if self.container == "object" and not self._found_events:
-            if not self.whole:
-                raise UnreadableError(self.path, "is cut or damaged before its traceEvents")
-            keys = ", ".join(list(self.metadata)[:6]) or "no keys"
-            if "rocprofiler-sdk-tool" in self.metadata:
-                keys += ": rocprofv3's own format, which is not read"
-            raise NotATraceError(self.path, f"holds no traceEvents (a JSON object with {keys})")
-        while not rest.strip(" \t\r\n\0],}"):
-            block = self._next_block()
-            if not block:
-                return
-            rest = block.decode("utf-8", "surrogateescape")
+    def _refuse_what_holds_no_events(self) -> None:
+        if self._is_array or self._found_events:
+            return
+        if not self.whole:
+            raise UnreadableError(self.path, "is cut or damaged before its traceEvents")
+        keys = ", ".join(list(self.metadata)[:6]) or "no keys"
+        if "rocprofiler-sdk-tool" in self.metadata:
+            keys += ": rocprofv3's own format, which is not read"
+        raise NotATraceError(self.path, f"holds no traceEvents (a JSON object with {keys})")
+
+    def _read_later_traces(self, rest: str) -> None:
+        """Read to the end of the text, so that the state of compressed data is known as well."""
+        first = dict(self.metadata)
+        while rest := self._next_trace(rest, noted=self._interrupted):
+            metadata: dict[str, Any] = {}
+            self._forget_the_trace_before()
+            self._began = partial(self._begin_later, first, metadata)
+            rest = self._read_later(rest, metadata)
+            if not self._found_events:
+                self._note_trailing_text()
+            elif self._later.end(metadata):
+                self.metadata = {**metadata, **self.metadata}
+            else:
+                self.whole = False
+        self._later.finish(self._losses)
+
+    def _begin_later(self, first: dict[str, Any], metadata: dict[str, Any]) -> None:
+        judgement = self._later.begin(first, metadata)
+        self._into = self._entries if judgement.ours else _PassingBy()
+        self._into.begin_later(judgement.shift_ns)
+
+    def _read_later(self, text: str, metadata: dict[str, Any]) -> str:
+        try:
+            return self._read_trace(text, metadata)
+        except UnreadableError:  # it is no trace
+            return ""
+
+    def _next_trace(self, rest: str, *, noted: bool) -> str:
+        """The text from where the next trace begins, or an object that may be one; nothing where none follows. Other
+        text before it is passed over, and said, unless that was `noted`."""
+        rest = self._after(rest, _BETWEEN)
+        if rest[:1] == "[" and len(rest) < _LONGEST_MARK:
+            rest = self._more(rest, _LONGEST_MARK)
+        if not rest or rest[0] == "{" or _LIST_OF_EVENTS.match(rest):
+            return rest
+        if not noted:
+            self._note_trailing_text()
+        while True:
+            head = find_head(rest, 0)
+            if head and head.sure:
+                return rest[head.at :]
+            passed_over = rest[head.at :] if head else rest[-_LONGEST_MARK:]
+            rest = self._more(passed_over)
+            if rest == passed_over:
+                return ""
+
+    def _note_trailing_text(self) -> None:
         self._losses.add("trailing-text", "text after the end of the trace was not read")
-        while self._next_block():  # so that the size and the state of the compressed data are known
-            pass
 
 
 def _next_place(text: str, position: int) -> int | None:

@@ -68,6 +68,7 @@ class Entries:
     def __init__(self, sink: Sink, losses: Losses, tables: frozenset[str], scan: Scan) -> None:
         self._sink, self._losses, self._scan = sink, losses, scan
         self._dictionary = Dictionary()
+        self._shift_ns = 0
         wanted = set(tables) | {"slices", "marks"}  # what a producer's rule may need
         self._tables = {name: Columns(name) for name in sorted(wanted)}
 
@@ -75,6 +76,13 @@ class Entries:
         """Hand over what is left."""
         for columns in self._tables.values():
             self._hand_over(columns)
+
+    def begin_later(self, shift_ns: int) -> None:
+        """Entries of a later trace of the file come next, whose times are to be made so much later."""
+        if shift_ns != self._shift_ns:
+            self._shift_ns = shift_ns
+            Entries.flush(self)
+            self._sink.shift(shift_ns)
 
     def _hand_over(self, columns: Columns) -> None:
         if len(columns):

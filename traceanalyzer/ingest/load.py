@@ -16,6 +16,7 @@ from traceanalyzer.errors import NotATraceError, UnreadableError
 from traceanalyzer.ingest.engines import choose
 from traceanalyzer.ingest.files import STANDARD_INPUT
 from traceanalyzer.ingest.identity import label_of_pid
+from traceanalyzer.ingest.later import LaterTraces, ReadAgainError
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.normalize import FileTables, ReadFile
 from traceanalyzer.ingest.raw import ALL_TABLES, Scan
@@ -173,12 +174,24 @@ def _noting(file: LoadedFile, reason: str) -> LoadedFile:
 
 
 def _parse(path: str, wanted: frozenset[str], writer: EntryWriter | None, progress: Progress | None) -> LoadedFile:
+    """Read the file itself, twice where only its end tells what stands in it."""
+    try:
+        return _parse_once(path, wanted, writer, progress, LaterTraces())
+    except ReadAgainError as error:
+        if not _is_regular(path):
+            raise UnreadableError(path, "holds several traces; to be told apart, they must come from a file") from error
+        return _parse_once(path, wanted, None, None, LaterTraces(error.known))
+
+
+def _parse_once(
+    path: str, wanted: frozenset[str], writer: EntryWriter | None, progress: Progress | None, later: LaterTraces
+) -> LoadedFile:
     """Read the file itself; its rows go to the store on the way where they are many, and afterwards where not."""
     losses = Losses()
     source = Source(path, losses, progress)
     rows = FileTables(losses, None if writer is None else partial(_spill, writer))
     try:
-        scan = choose().scan(source, rows, losses, wanted)
+        scan = choose().scan(source, rows, losses, wanted, later)
         content = rows.finish(scan)
         _refuse_what_is_no_trace(path, content)
         if writer is None:

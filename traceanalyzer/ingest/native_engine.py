@@ -29,6 +29,7 @@ from traceanalyzer.ingest.entries import (
     memory_name,
     no_garbage_collection,
 )
+from traceanalyzer.ingest.later import LaterTraces
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.raw import (
     COLLECTIVE_TABLES,
@@ -132,12 +133,14 @@ class NativeEngine:
     name = "native"
     releases_interpreter = True
 
-    def scan(self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str]) -> Scan:
-        """Read a whole file into `sink`. Raises `UnreadableError` for what is no event trace."""
+    def scan(
+        self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str], later: LaterTraces | None = None
+    ) -> Scan:
+        """Read a whole file into `sink`. Raises `UnreadableError` for what is no event trace, and `ReadAgainError`."""
         scan = Scan()
         entries = _NativeEntries(sink, losses, tables, scan)
         with ahead.text_of(source) as text, no_garbage_collection():
-            document = Document(source.path, text, entries, losses)
+            document = Document(source.path, text, entries, losses, later)
             document.read()
             entries.flush()
         scan.metadata, scan.container = document.metadata, document.container

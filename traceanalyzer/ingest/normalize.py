@@ -93,6 +93,11 @@ class FileTables:
         self._parts: defaultdict[str, list[pl.DataFrame]] = defaultdict(list)
         self._spill = spill
         self._rows = 0
+        self._shift_ns = 0
+
+    def shift(self, nanoseconds: int) -> None:
+        """Times of the rows that are added from now on are to be made so much later."""
+        self._shift_ns = nanoseconds
 
     def add(self, table_name: str, columns: RawColumns, dictionary: Dictionary, late: Late | None = None) -> None:
         """Take a batch of raw columns."""
@@ -104,6 +109,9 @@ class FileTables:
             frame = self._without_lost(frame)
         elif table_name == "collectives":  # the same records once more: counted as kernels
             frame = frame.filter(~(_is_lost(frame) & frame["on_device"]))
+        if self._shift_ns:
+            time = "time_ns" if table_name in _POINTS else "start_ns"
+            frame = frame.with_columns(pl.col(time) + self._shift_ns)
         self._parts[table_name].append(frame)
         self._rows += frame.height
         if self._spill is not None and self._rows > SPILL_ROWS:

@@ -37,6 +37,7 @@ from traceanalyzer.ingest.entries import (
     memory_name,
     no_garbage_collection,
 )
+from traceanalyzer.ingest.later import LaterTraces
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.pieces import BoundaryError, MismatchError, PieceCutter
 from traceanalyzer.ingest.raw import (
@@ -86,12 +87,14 @@ class PythonEngine:
     name = "python"
     releases_interpreter = False
 
-    def scan(self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str]) -> Scan:
-        """Read a whole file into `sink`. Raises `UnreadableError` for what is no event trace."""
+    def scan(
+        self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str], later: LaterTraces | None = None
+    ) -> Scan:
+        """Read a whole file into `sink`. Raises `UnreadableError` for what is no event trace, and `ReadAgainError`."""
         scan = Scan()
         entries = _PieceEntries(sink, losses, tables, scan)
         with closing(source), no_garbage_collection():
-            document = Document(source.path, source, entries, losses)
+            document = Document(source.path, source, entries, losses, later)
             document.read()
             entries.flush()
         scan.metadata, scan.container = document.metadata, document.container
@@ -121,6 +124,11 @@ class _PieceEntries(Entries):
         if self._misses >= _MOST_MISSES and self._asked % _MOST_MISSES:
             return start
         return self._cutter.cut(buffer, start, end, self._take_piece)
+
+    def begin_later(self, shift_ns: int) -> None:
+        """Entries of a later trace come next, perhaps with other text between them."""
+        super().begin_later(shift_ns)
+        self._cutter = PieceCutter()
 
     def _learn(self, category: str) -> None:
         self._structs.learn(category)

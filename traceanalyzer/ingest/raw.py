@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from traceanalyzer.ingest.later import LaterTraces
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.source import Source
 from traceanalyzer.ingest.values import without_half_characters
@@ -124,6 +125,10 @@ class Sink(Protocol):
 
     def add(self, table_name: str, columns: RawColumns, dictionary: Dictionary, late: Late | None = None) -> None: ...
 
+    def shift(self, nanoseconds: int) -> None:
+        """Times of the rows that are added from now on are to be made so much later."""
+        ...
+
 
 @dataclass
 class Scan:
@@ -148,8 +153,10 @@ class Engine(Protocol):
     releases_interpreter: bool
     """Whether threads can read several files at once."""
 
-    def scan(self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str]) -> Scan:
-        """Read a whole file. Raises `UnreadableError` for what is no event trace."""
+    def scan(
+        self, source: Source, sink: Sink, losses: Losses, tables: frozenset[str], later: LaterTraces | None = None
+    ) -> Scan:
+        """Read a whole file. Raises `UnreadableError` for what is no event trace, and `ReadAgainError`."""
         ...
 
 

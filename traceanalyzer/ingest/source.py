@@ -76,6 +76,8 @@ class Source:
         """CRC-32 of the JSON text: the same for the same text, however it is compressed."""
         self.progress = progress
         self._reported = 0
+        self._text_bytes = 0
+        """JSON text that the careful way of inflating has given."""
         self._room = memoryview(b"")
         self._counts = self._read_all()
 
@@ -113,6 +115,7 @@ class Source:
                 head, skip = self.read(handle, COMPRESSED_BLOCK), self.json_bytes
             blocks = self._inflated(handle, head) if self.gzipped else self._plain(handle, head)
             for block in blocks:
+                self._text_bytes += len(block)
                 self.checksum = _inflate.crc32(block, self.checksum)
                 done, skip = min(skip, len(block)), max(skip - len(block), 0)
                 while done < len(block):
@@ -184,13 +187,13 @@ class Source:
 
     def _inflated(self, handle: BinaryIO, data: bytes) -> Iterator[bytes]:
         """All gzip members one after the other; behind damage, the members that still inflate."""
-        member = _Member(start=0)
+        member = _Member(start=0, text_start=0)
         while data or member.holds_more:
             try:
                 block = member.inflate(data)
             except _INFLATE_ERRORS as error:
                 data = yield from self._behind_damage(handle, member, error)
-                member = _Member(start=self.file_bytes - len(data))
+                member = _Member(self.file_bytes - len(data), self._text_bytes)
                 continue
             if block:
                 yield block
@@ -201,7 +204,7 @@ class Source:
                 continue
             data = self._next_member(handle, member.rest)
             if data:
-                member = _Member(start=self.file_bytes - len(data))
+                member = _Member(self.file_bytes - len(data), self._text_bytes)
         if not member.ended and member.delivered_or_fed:
             self.cut = True
             self.losses.add("gzip-cut", "compressed data ends before its end mark", at=self.file_bytes)
@@ -215,7 +218,8 @@ class Source:
         self.cut = True
         seekable = handle.seekable()
         end = (yield from member.again(handle)) if seekable else self.file_bytes
-        self.losses.add("gzip-damaged", f"compressed data is damaged ({error})", at=end)
+        doubt = "" if self._text_bytes == member.text_start else _doubt(member.text_start, self._text_bytes)
+        self.losses.add("gzip-damaged", f"compressed data is damaged ({error}){doubt}", at=end)
         if not seekable:
             return b""
         position = _next_header(handle, end)
@@ -280,8 +284,10 @@ def _checksum_of(handle: BinaryIO) -> int:
 class _Member:
     """One gzip member while it is inflated."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, text_start: int) -> None:
         self._start = start
+        self.text_start = text_start
+        """How much JSON text the members before it gave."""
         self._object = _inflate.decompressobj(31)
         self._delivered = 0
         self.delivered_or_fed = False
@@ -332,6 +338,12 @@ class _Member:
                 skip = max(skip - len(block), 0)
                 position, data = position + len(data[:step]), data[step:]
         return position
+
+
+def _doubt(start: int, end: int) -> str:
+    """Which rows of a damaged member cannot be trusted: its checksum covers all of it, and damage is not always noticed
+    where it is."""
+    return f"; what was read from bytes {start:,} to {end:,} of the JSON text may be wrong"
 
 
 def _next_header(handle: BinaryIO, position: int) -> int:

@@ -1,0 +1,147 @@
+"""Further traces in one file, behind the first or inside it: where they begin, and whether they belong to it.
+
+Files come to hold several traces when they are appended to, or when several processes write to one path at once. What
+stands in them is read as one trace only where nothing says that it is of another rank: rows of two ranks that lie in
+one cannot be told apart any more, and every figure would be wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from traceanalyzer.ingest.losses import Losses
+from traceanalyzer.ingest.values import to_integer
+
+#: The first keys of traces as an object; no event begins with them.
+_HEAD_KEYS = (
+    "schemaVersion", "traceEvents", "displayTimeUnit", "deviceProperties", "distributedInfo", "baseTimeNanoseconds",
+    "systemTraceEvents", "otherData", "traceName", "trace_id", "record_shapes", "with_stack", "profile_memory",
+)  # fmt: skip
+_HEAD = re.compile(r'\{\s*"(?:' + "|".join(_HEAD_KEYS) + r')"\s*:|\[\s*\{\s*"ph"\s*:\s*"')
+_EVENTS_KEY = re.compile(r'"traceEvents"\s*:\s*\[')
+_ENDS_WITH_EVENTS_KEY = re.compile(r'traceEvents"\s*:\s*\Z')
+_LONGEST_KEY = 40
+_PHASE_KEY = re.compile(r'"ph"\s*:')
+#: The events of a trace begin within so many characters.
+_LONGEST_HEAD = 1 << 18
+#: Bases that are further apart than this are no two recordings of one machine.
+_LARGEST_SHIFT = 10**18
+
+
+class Head(NamedTuple):
+    """Where a trace begins, or seems to: the text may end before that can be told."""
+
+    at: int
+    sure: bool
+
+
+def find_head(text: str, start: int, end: int | None = None, *, here: bool = False) -> Head | None:
+    """The first place from `start` to `end` where a trace begins (or may begin, if the text went on); with `here`, only
+    at `start` itself."""
+    end = len(text) if end is None else end
+    found = _HEAD.match(text, start) if here else _HEAD.search(text, start)
+    while found and found.start() < end:
+        at = found.start()
+        if text[at] == "[":
+            if not _ENDS_WITH_EVENTS_KEY.search(text, max(at - _LONGEST_KEY, 0), at):
+                return Head(at, sure=True)
+            found = None if here else _HEAD.search(text, at + 1)
+            continue
+        events = _EVENTS_KEY.search(text, at, at + _LONGEST_HEAD)
+        phase = _PHASE_KEY.search(text, at, events.start() if events else at + _LONGEST_HEAD)
+        if not phase and (events or len(text) - at < _LONGEST_HEAD):
+            return Head(at, sure=events is not None)
+        found = None if here else _HEAD.search(text, at + 1)
+    return None
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a trace says of itself."""
+
+    rank: int | None
+    base_ns: int | None
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> Identity:
+        """From the metadata of a trace, as far as it was read."""
+        distributed = metadata.get("distributedInfo")
+        rank = to_integer(distributed.get("rank")) if isinstance(distributed, dict) else None
+        return cls(rank, to_integer(metadata.get("baseTimeNanoseconds")))
+
+
+class Judgement(NamedTuple):
+    """What is to be done with a later trace."""
+
+    ours: bool
+    """Whether its events are read as part of the first."""
+    shift_ns: int
+    """How much later its times are than they would be in the first."""
+
+
+class ReadAgainError(Exception):
+    """What later traces say of themselves was known too late: the file is to be read again with that knowledge."""
+
+    def __init__(self, known: Sequence[Identity]) -> None:
+        super().__init__("later traces say behind their events what they are")
+        self.known = known
+
+
+class LaterTraces:
+    """Judges the later traces of one file, in their order."""
+
+    def __init__(self, known: Sequence[Identity] = ()) -> None:
+        """`known`: what an earlier reading found, for each later trace."""
+        self._known = known
+        self._first = Identity(None, None)
+        self._identities: list[Identity] = []
+        self._judgements: list[Judgement] = []
+        self._misjudged = False
+
+    def begin(self, first: Mapping[str, Any], metadata: Mapping[str, Any]) -> Judgement:
+        """Judge a trace whose events come next, by the metadata before them. `first` is the metadata of the first."""
+        number = len(self._identities)
+        if number == 0:
+            self._first = Identity.of(first)
+        known = self._known[number] if number < len(self._known) else Identity.of(metadata)
+        self._identities.append(known)
+        self._judgements.append(self._judge(known))
+        return self._judgements[-1]
+
+    def end(self, metadata: Mapping[str, Any]) -> bool:
+        """The trace begun last is read, and all its metadata; whether it is part of the first."""
+        self._identities[-1] = Identity.of(metadata)
+        self._misjudged |= self._judge(self._identities[-1]) != self._judgements[-1]
+        return self._judgements[-1].ours
+
+    def _judge(self, later: Identity) -> Judgement:
+        first = self._first
+        shift = 0 if first.base_ns is None or later.base_ns is None else later.base_ns - first.base_ns
+        return Judgement(first.rank == later.rank and abs(shift) <= _LARGEST_SHIFT, shift)
+
+    def finish(self, losses: Losses) -> None:
+        """Count them. Raises `ReadAgainError` if one was not what it seemed to be before its events."""
+        if self._misjudged:
+            raise ReadAgainError(self._identities)
+        pairs = list(zip(self._identities, self._judgements, strict=True))
+        kept = [identity for identity, judgement in pairs if judgement.ours]
+        left = [identity for identity, judgement in pairs if not judgement.ours]
+        losses.add("other-rank-inside", self._message_of_left(left), count=len(left))
+        losses.add("concatenated", self._message_of_kept(kept), count=len(kept))
+
+    def _message_of_left(self, left: Sequence[Identity]) -> str:
+        others = {each.rank for each in left} - {self._first.rank}
+        ranks = ", ".join(map(str, sorted(rank for rank in others if rank is not None)))
+        whose = f"rank {ranks}" if ranks else "an unknown rank" if others else "another time"
+        return f"further traces in the file are of {whose} and were left out: several processes wrote to one path"
+
+    def _message_of_kept(self, kept: Sequence[Identity]) -> str:
+        if kept and kept[0].rank is not None:
+            return "further traces in the file, of the same rank, were read as part of the first"
+        return (
+            "further traces in the file were read as part of the first; none says its rank, and if several ranks wrote "
+            "to it, they cannot be told apart"
+        )
