@@ -9,7 +9,7 @@ from pathlib import Path
 import traceanalyzer
 
 PACKAGE = Path(traceanalyzer.__file__).parent
-LAYERS = ("classify", "hardware", "analyses", "reports", "render", "cli")
+LAYERS = ("classify", "hardware", "analyses", "reports", "plots", "render", "cli")
 #: The exceptions that the documentation names, and the command line, which starts the reading.
 EXCEPTIONS = {"analyses/missing.py": {"traceanalyzer.ingest.identity"}}
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from traceanalyzer.analyses import intervals
     from traceanalyzer.analyses.classes import classes
     from traceanalyzer.analyses.device_time import device_time
+    from traceanalyzer.analyses.occupancy import occupancy
     from traceanalyzer.analyses.overview import devices, events, files, runs
     from traceanalyzer.analyses.select import select
     from traceanalyzer.analyses.top_kernels import top_kernels
@@ -37,6 +38,7 @@ _HOMES = {
     "devices": "traceanalyzer.analyses.overview",
     "events": "traceanalyzer.analyses.overview",
     "files": "traceanalyzer.analyses.overview",
+    "occupancy": "traceanalyzer.analyses.occupancy",
     "read": "traceanalyzer.ingest.reader",
     "runs": "traceanalyzer.analyses.overview",
     "select": "traceanalyzer.analyses.select",
@@ -55,6 +57,7 @@ __all__ = [
     "events",
     "files",
     "intervals",
+    "occupancy",
     "read",
     "runs",
     "select",

@@ -22,6 +22,7 @@ COMMANDS = {
     "info": "traceanalyzer.cli.info",
     "top-kernels": "traceanalyzer.cli.top_kernels",
     "classes": "traceanalyzer.cli.classes",
+    "occupancy": "traceanalyzer.cli.occupancy",
     "schema": "traceanalyzer.cli.schema",
     "cache": "traceanalyzer.cli.cache",
 }

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceanalyzer.choices import FORMATS, Format
+from traceanalyzer.choices import FORMATS, PLOT_FORMATS, Format, PlotFormat
+from traceanalyzer.errors import OutputError
 
 if TYPE_CHECKING:
     from traceanalyzer.render.output import Output
@@ -120,6 +121,35 @@ class Printer:
         lines = note_lines(report.notes) if notes else []
         for line in lines + ([f"Wrote {written}"] if written else []):
             click.echo(line, err=True)
+
+
+@dataclass(frozen=True)
+class PlotFile:
+    """Where a picture goes. Made before any file is read, so that mistakes show at once."""
+
+    path: str
+
+    @property
+    def format(self) -> PlotFormat:
+        """By the ending of the name."""
+        return next(each for each in PLOT_FORMATS if self.path.lower().endswith(f".{each}"))
+
+    def write(self, picture: bytes) -> None:
+        """Write the file, whole or not at all, and say so on standard error."""
+        from traceanalyzer.render.output import write_file
+
+        write_file(self.path, picture)
+        if not is_quiet():
+            click.echo(f"Wrote {self.path}", err=True)
+
+
+def plot_file(text: str) -> PlotFile:
+    """A file name that ends in .png or .svg."""
+    if not text.lower().endswith(tuple(f".{each}" for each in PLOT_FORMATS)):
+        raise click.BadParameter(f"{text!r} must end in {' or '.join(f'.{each}' for each in PLOT_FORMATS)}")
+    if Path(text).is_dir():
+        raise OutputError(text, "is a folder")
+    return PlotFile(text)
 
 
 def is_quiet() -> bool:
@@ -254,6 +284,16 @@ def limit(command: Command) -> Command:
             type=WholeNumber(min=0),
             metavar="N",
             help=f"Rows per run; 0 for all. Default: {DEFAULT_LIMIT} in tables, all in json, csv and parquet.",
+        ),
+    )
+
+
+def plot(command: Command) -> Command:
+    """--plot; the command gets `plot`, a `PlotFile` or None."""
+    return _with_options(
+        command,
+        click.option(
+            "--plot", type=plot_file, metavar="FILE", help="Draw a picture as well (.png or .svg), by the file's name."
         ),
     )
 

@@ -54,6 +54,11 @@ class Output:
         return self.path
 
 
+def write_file(path: str, content: bytes) -> None:
+    """Write a file whole or not at all; raises `OutputError` where that cannot be."""
+    _to_file(Path(path), content)
+
+
 def _format_of(path: str) -> Format:
     suffix = Path(path).suffix.lower()
     if suffix not in _BY_SUFFIX:

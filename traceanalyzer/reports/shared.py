@@ -49,7 +49,7 @@ def run_facts(run: Mapping[str, Any]) -> list[Fact]:
     facts = [Fact("", ranks_found(run))]
     if not run["devices"]:
         return [*facts, Fact("", NO_ACTIVITY)]
-    facts.append(Fact("", _devices(run)))
+    facts.append(Fact("", devices_found(run)))
     summed = " (sum of devices)" if run["devices"] > 1 else ""
     facts.append(Fact(f"span{summed}", run["span_ns"], "time"))
     facts += [_time(run, "busy_ns"), _time(run, "idle_ns")]
@@ -87,7 +87,8 @@ def _brief_ranges(numbers: list[int]) -> str:
     return listed(ranges(numbers).split(", "), at_most=6)
 
 
-def _devices(run: Mapping[str, Any]) -> str:
+def devices_found(run: Mapping[str, Any]) -> str:
+    """`2 × NVIDIA H200 (132 SMs)`."""
     name = listed(run["gpus"], at_most=2) or "device of unknown name"
     sms = f" ({', '.join(map(str, run['sms']))} {_units(run['gpus'])})" if run["sms"] else ""
     return (f"{run['devices']:,} × " if run["devices"] > 1 else "") + name + sms
