@@ -139,6 +139,11 @@ def annotation(name: str, *, at: float, dur: float, pid: int = 4000, tid: int = 
     return _event("gpu_user_annotation" if on_device else "user_annotation", name, at, dur, pid, tid, {})
 
 
+def python_call(name: str, *, at: float, dur: float, pid: int = 4000, tid: int = 4001, **args: Any) -> Event:
+    """A python frame or the call of an nn.Module."""
+    return _event("python_function", name, at, dur, pid, tid, args)
+
+
 def trace_json(
     events: Iterable[Event],
     *,

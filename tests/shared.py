@@ -13,3 +13,8 @@ CASES = SHARED / "cases"
 
 needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no corpus of real traces at {CORPUS}")
 needs_cases = pytest.mark.skipif(not CASES.is_dir(), reason=f"no cases at {CASES}")
+
+
+def corpus_files() -> list[str]:
+    """Every trace of the corpus, as a path below it; none where it is absent."""
+    return sorted(path.relative_to(CORPUS).as_posix() for path in CORPUS.glob("*/*") if path.is_file())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builders import Event, kernel, memcpy, memset, traces
+from builders import Event, annotation, kernel, launch, memcpy, memset, op, python_call, traces
 from builders import trace as build
 from hypothesis import strategies as st
 
@@ -30,5 +30,58 @@ def traces_of_ranks(max_ranks: int = 3, max_events: int = 15) -> st.SearchStrate
     """A run of one to `max_ranks` ranks."""
     events = st.lists(activity(), max_size=max_events)
     return st.lists(events, min_size=1, max_size=max_ranks).map(
+        lambda ranks: traces(*(build(events, rank=rank) for rank, events in enumerate(ranks)))
+    )
+
+
+_OPS = ("aten::linear", "aten::addmm", "aten::mm", "aten::copy_")
+_FRAMES = ("nn.Module: Linear_0", "nn.Module: Block_1", "model.py(3): forward", "<built-in function linear>")
+
+
+@st.composite
+def _host_tree(draw: st.DrawFn, at: int = 0, length: int = 32, depth: int = 0) -> list[Event]:
+    """Spans of one thread that nest: each half of a span may hold further ones."""
+    if length < 1 or depth > 4 or not draw(st.booleans()):
+        return []
+    dur = draw(st.integers(1, length))
+    spans: list[Event] = [
+        op(draw(st.sampled_from(_OPS)), at=at, dur=dur),
+        annotation(draw(st.sampled_from(("ProfilerStep#1", "forward"))), at=at, dur=dur),
+        python_call(draw(st.sampled_from(_FRAMES)), at=at, dur=dur),
+    ]
+    span = draw(st.sampled_from(spans))
+    half = dur // 2
+    return [
+        span,
+        *draw(_host_tree(at, half, depth + 1)),
+        *draw(_host_tree(at + half, dur - half, depth + 1)),
+        *draw(_host_tree(at + dur, length - dur, depth + 1)),
+    ]
+
+
+@st.composite
+def _linked_events(draw: st.DrawFn) -> list[Event]:
+    """A host thread or two, calls on them, and kernels that may or may not have one."""
+    ids = st.sampled_from([None, 0, 1, 2, 3, 4])
+    events = [*draw(_host_tree()), *({**event, "tid": 4002} for event in draw(_host_tree()))]
+    for number, event in enumerate(events):
+        if event["cat"] == "cpu_op":
+            numbers = {"External id": number + 1, "Sequence number": draw(st.integers(0, 2))}
+            event["args"] |= numbers | {"Fwd thread id": draw(st.integers(0, 1))}
+    for _ in range(draw(st.integers(0, 5))):
+        name = draw(st.sampled_from(["cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch", "hipGraphLaunch"]))
+        tid = draw(st.sampled_from([4001, 4002]))
+        # A call of no length meets no operator that starts after it.
+        events.append(launch(name, at=draw(st.integers(0, 40)), dur=0, correlation=draw(ids), tid=tid))
+    for _ in range(draw(st.integers(0, 8))):
+        event = draw(activity())
+        event["args"] |= {"correlation": draw(ids), "External id": draw(st.integers(0, 9))}
+        events.append(event)
+    return events
+
+
+def linked_ranks(max_ranks: int = 2) -> st.SearchStrategy[Trace]:
+    """A run of one to `max_ranks` ranks with host spans, launch calls and kernels that share ids."""
+    return st.lists(_linked_events(), min_size=1, max_size=max_ranks).map(
         lambda ranks: traces(*(build(events, rank=rank) for rank, events in enumerate(ranks)))
     )

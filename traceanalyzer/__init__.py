@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from traceanalyzer.analyses import intervals
     from traceanalyzer.analyses.classes import classes
     from traceanalyzer.analyses.device_time import device_time
+    from traceanalyzer.analyses.links import link
     from traceanalyzer.analyses.occupancy import occupancy
     from traceanalyzer.analyses.overview import devices, events, files, runs
     from traceanalyzer.analyses.select import select
@@ -39,6 +40,7 @@ _HOMES = {
     "events": "traceanalyzer.analyses.overview",
     "files": "traceanalyzer.analyses.overview",
     "occupancy": "traceanalyzer.analyses.occupancy",
+    "link": "traceanalyzer.analyses.links",
     "read": "traceanalyzer.ingest.reader",
     "runs": "traceanalyzer.analyses.overview",
     "select": "traceanalyzer.analyses.select",
@@ -57,6 +59,7 @@ __all__ = [
     "events",
     "files",
     "intervals",
+    "link",
     "occupancy",
     "read",
     "runs",
