@@ -28,6 +28,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted((DOCS / "commands").glob("*.md"))
 README = ROOT / "README.md"
 RULES = DOCS / "class-rules.md"
+RATES = DOCS / "commands" / "bandwidth.md"
 _EXAMPLE = re.compile(r"(?<=```console\n)\$ traceanalyze (?P<args>.*)\n(?P<output>(?:.*\n)*?)(?=```)")
 
 
@@ -44,6 +45,7 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sample_traces").symlink_to(ROOT / "sample_traces")
     (tmp_path / "run").symlink_to(ROOT / "sample_traces" / "sparse-eager")
     (tmp_path / "our-kernels.toml").write_text(_block("toml", RULES))
+    (tmp_path / "our-gpus.tsv").write_text(_block("text", RATES))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
 

@@ -15,8 +15,24 @@ import polars as pl
 from traceanalyzer.notes import Note
 
 #: What a value is, which decides how it is written and aligned. Times are ns, shares are of 1.
+#: `bytes` are in binary units (MiB), `si_bytes` in those of rates (MB); a `rate` is a plain number of any size.
 #: A name or path may be shortened in the middle, prose may be wrapped; a bar is drawn text.
-Kind = Literal["text", "prose", "name", "path", "class", "level", "flag", "bar", "count", "time", "share", "bytes"]
+Kind = Literal[
+    "text",
+    "prose",
+    "name",
+    "path",
+    "class",
+    "level",
+    "flag",
+    "bar",
+    "count",
+    "time",
+    "share",
+    "bytes",
+    "si_bytes",
+    "rate",
+]
 
 
 @dataclass(frozen=True)
@@ -91,6 +107,9 @@ class Report:
     notes: Sequence[Note] = ()
     definitions: Mapping[str, str] = field(default_factory=dict)
     """What each figure is, for `--explain`; empty where nobody asked."""
+
+    json_texts: frozenset[str] = frozenset()
+    """Columns of `data` whose texts are JSON: in JSON they are what they say, in tables of programs they stay text."""
 
     @property
     def rows(self) -> pl.DataFrame:

@@ -49,6 +49,33 @@ def coverage(intervals: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     return _named(_merge(own).group_by(_GROUP).agg(length).sort(_GROUP), groups, by)
 
 
+def covered_until(intervals: pl.DataFrame, points: pl.DataFrame, by: Sequence[str] = ()) -> pl.Series:
+    """For each of the points (`at_ns` and the keys), in their order, how much of its group is covered before it."""
+    merged = merge(intervals, by)
+    length = pl.col(END) - pl.col(START)
+    before = length.cum_sum().over(by) - length if by else length.cum_sum() - length
+    reached = merged.with_columns(before=before)
+    groups = pl.concat([each.select(by).unique() for each in (merged, points)]).unique() if by else None
+    if groups is not None:  # a join in order takes unknown keys for unlike each other; numbers are known
+        numbered = groups.with_row_index(_GROUP)
+        reached, points = (
+            each.join(numbered, on=list(by), how="left", nulls_equal=True, maintain_order="left")
+            for each in (reached, points)
+        )
+    else:
+        reached, points = (each.with_columns(pl.lit(0, pl.UInt32).alias(_GROUP)) for each in (reached, points))
+    found = (
+        points.with_row_index("_row")
+        .sort("at_ns")
+        .join_asof(
+            reached.sort(START), left_on="at_ns", right_on=START, by=_GROUP, check_sortedness=False, coalesce=False
+        )
+        .sort("_row")
+    )
+    inside = pl.min_horizontal("at_ns", END) - pl.col(START)
+    return found.select((pl.col("before") + inside).fill_null(0).alias("covered_ns"))["covered_ns"]
+
+
 def subtract(a: pl.DataFrame, b: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """What `a` covers and `b` does not."""
     return _where((pl.col("in_a") > 0) & (pl.col("in_b") == 0), a, b, by)

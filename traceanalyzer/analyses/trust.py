@@ -68,10 +68,14 @@ def _impossible_durations(trace: Trace) -> Iterator[Note]:
     ):
         worst = group.row(0, named=True)
         text = (
-            f"durations that cannot be: {middle(str(worst['name']), 80)} on stream {worst['stream']} runs "
+            f"durations that cannot be: {middle(str(worst['name']), 80)} on {_stream(worst['stream'])} runs "
             f"{worst['overrun_ns'] / 1e6:,.3f} ms past the start of the next; clipped figures stand beside"
         )
         yield Note("warning", "impossible-duration", text, str(path), group.height)
+
+
+def _stream(name: str | None) -> str:
+    return "an unknown stream" if name is None else f"stream {name}"
 
 
 def _launches_without_kernel(trace: Trace) -> Iterator[Note]:

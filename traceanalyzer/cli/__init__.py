@@ -20,9 +20,11 @@ from traceanalyzer.text import did_you_mean
 #: Command -> module that holds it as `command`. The order is that of `--help`.
 COMMANDS = {
     "info": "traceanalyzer.cli.info",
+    "findings": "traceanalyzer.cli.findings",
     "top-kernels": "traceanalyzer.cli.top_kernels",
     "classes": "traceanalyzer.cli.classes",
     "occupancy": "traceanalyzer.cli.occupancy",
+    "bandwidth": "traceanalyzer.cli.bandwidth",
     "schema": "traceanalyzer.cli.schema",
     "cache": "traceanalyzer.cli.cache",
 }

@@ -91,6 +91,10 @@ def _single(value: Any, kind: Kind) -> str:
         return formats.share(value)
     if kind == "bytes":
         return formats.size(value)
+    if kind == "si_bytes":
+        return formats.si_size(value)
+    if kind == "rate":
+        return formats.rate(value)
     if kind == "flag":
         return "yes" if value else "no"
     return visible(_joined(value)) or '""'

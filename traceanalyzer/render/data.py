@@ -25,7 +25,7 @@ def to_json(report: Report) -> bytes:
     }
     if report.definitions:
         content["definitions"] = dict(report.definitions)
-    content |= {name: _records(frame) for name, frame in report.data.items()}
+    content |= {name: _decoded(_records(frame), report.json_texts) for name, frame in report.data.items()}
     return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
@@ -48,6 +48,12 @@ def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
     for record in records:
         if "device" in record:
             record["device"] = _number_or_text(record["device"])
+    return records
+
+
+def _decoded(records: list[dict[str, Any]], json_texts: frozenset[str]) -> list[dict[str, Any]]:
+    for record in records:
+        record.update({name: orjson.loads(record[name]) for name in json_texts & record.keys() if record[name]})
     return records
 
 

@@ -15,6 +15,7 @@ UNKNOWN = "–"
 
 #: Units of time and of size, with what one of each holds.
 TIME_UNITS = (("ns", 1), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
+_SI_UNITS = (("B", 1), ("kB", 10**3), ("MB", 10**6), ("GB", 10**9), ("TB", 10**12), ("PB", 10**15))
 _BYTE_UNITS = (("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40))
 
 
@@ -37,6 +38,25 @@ def size(value: int | None) -> str:
         return UNKNOWN
     unit = _fitting(abs(value), _BYTE_UNITS)
     return f"{scaled(value, unit[1], _decimals(abs(value), unit[1]))} {unit[0]}"
+
+
+def si_size(value: int | None) -> str:
+    """Bytes in decimal units, as rates are given in: `855 MB`."""
+    if value is None:
+        return UNKNOWN
+    unit = _fitting(abs(value), _SI_UNITS)
+    return f"{scaled(value, unit[1], _decimals(abs(value), unit[1]))} {unit[0]}"
+
+
+def rate(value: float | None) -> str:
+    """A number with three significant digits: `1,006`, `31.7`, `0.042`; what is not zero never prints as zero."""
+    if value is None:
+        return UNKNOWN
+    if 0 < abs(value) < 0.001:
+        return "<0.001" if value > 0 else ">-0.001"
+    magnitude = abs(value)
+    decimals = 0 if magnitude >= 100 or value == 0 else 1 if magnitude >= 10 else 2 if magnitude >= 1 else 3
+    return f"{value:,.{decimals}f}"
 
 
 def share(value: float | None, decimals: int = 1) -> str:

@@ -1,0 +1,51 @@
+"""`traceanalyze bandwidth`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from traceanalyzer.cli import options
+
+if TYPE_CHECKING:
+    from traceanalyzer.classify.rules import RuleTable
+
+
+@click.command("bandwidth", epilog="Example: traceanalyze bandwidth run/ --by-shape")
+@options.trace_inputs("runs", "ranks", "devices", "streams", "between_ns")
+@click.option("--by-shape", is_flag=True, help="One row per kernel, operator and shapes of its inputs.")
+@click.option(
+    "--rates",
+    "rates_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Rates of your own devices: a tab-separated table as gpu_specs.tsv, which counts before it.",
+)
+@options.limit
+@options.class_rules
+@options.explain
+@options.printed
+def command(
+    inputs: options.Inputs,
+    by_shape: bool,  # noqa: FBT001
+    rates_file: Path | None,
+    limit: int | None,
+    rules: RuleTable,
+    explain: bool,  # noqa: FBT001
+    printer: options.Printer,
+) -> None:
+    """How far is each kernel from what the hardware can do?
+
+    Bytes and operations from the shapes of operators, the sizes of copies and the messages of collectives, over the
+    time that they took: GB/s and TFLOP/s, against the published rates of the device.
+    """
+    from traceanalyzer.analyses.bandwidth import bandwidth
+    from traceanalyzer.hardware.rates import load_rates
+    from traceanalyzer.reports import bandwidth as report
+
+    rates = load_rates(rates_file) if rates_file else ()
+    trace = inputs.read("kernels", "launches", "ops", "collectives")
+    rows = bandwidth(trace, by_shape=by_shape, rates=rates, rules=rules)
+    printer.show(report.build(trace, rows, rates=rates, limit=printer.limit(limit), explain=explain))
