@@ -27,8 +27,8 @@ def command(
 ) -> None:
     """What is wrong here?
 
-    The few sentences that a senior engineer would write about these traces, the most severe first, each with the numbers
-    that it rests on. Nothing on a healthy trace.
+    The few sentences that a senior engineer would write about these traces, the most severe first, each with the
+    numbers that it rests on. Nothing on a healthy trace.
     """
     from traceanalyzer.analyses.findings import findings
     from traceanalyzer.reports import findings as report

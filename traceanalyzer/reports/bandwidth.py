@@ -50,9 +50,7 @@ def build(trace: Trace, rows: pl.DataFrame, *, rates: RateTable = (), limit: int
         data={"rows": pl.concat(shown) if shown else rows},
         traces=traces,
         notes=shared.notes(trace),
-        definitions={name: words[name] for name in [*traces.columns, *rows.columns] if name in words}
-        if explain
-        else {},
+        definitions={name: words[name] for name in figures if name in words and explain},
     )
 
 

@@ -44,8 +44,9 @@ def _copied_for_little(run: RunContext, row: dict[str, Any], target: Tensor, row
     text = (
         f"{row['op']} {what} a whole tensor of {shape} elements: {megabytes(per_call)} a call{a_step}, at "
         f"{row['gb_per_s']:,.0f} GB/s{roof}. That takes {percent(share)} of the kernel time "
-        f"({milliseconds(row['total_ns'])}{each_step(run, row['total_ns'])}), yet {reader} after it reads {rows:,} of the "
-        f"{target.shape[0]:,} rows ({percent(rows / target.shape[0])}). Gather first, and {what[:-1]} what was gathered."
+        f"({milliseconds(row['total_ns'])}{each_step(run, row['total_ns'])}), yet {reader} after it reads {rows:,} of "
+        f"the {target.shape[0]:,} rows ({percent(rows / target.shape[0])}). Gather first, and {what[:-1]} what was "
+        f"gathered."
     )
     return Finding(
         run.run, "copies-more-than-is-read",
@@ -116,9 +117,9 @@ def copies_take_the_time(run: RunContext) -> Iterator[Finding]:
     first = rows.row(0, named=True)
     share = total / run.kernel_ns
     text = (
-        f"Copies and casts take {percent(share)} of the kernel time ({milliseconds(total)}{each_step(run, total)}); the "
-        f"largest is {first['short_name']} with {percent(first['share_of_kernel_time'])} in {first['count']:,} launches. "
-        f"They compute nothing: what they move could be read in place, or not at all."
+        f"Copies and casts take {percent(share)} of the kernel time ({milliseconds(total)}{each_step(run, total)}); "
+        f"the largest is {first['short_name']} with {percent(first['share_of_kernel_time'])} in {first['count']:,} "
+        f"launches. They compute nothing: what they move could be read in place, or not at all."
     )
     if not _shapes_known(run, first["kernel"]):
         text += " How much they move is not recorded (record_shapes=True, without graphs, would tell)."

@@ -35,8 +35,8 @@ def underfilled_kernel(run: RunContext) -> Iterator[Finding]:
         text = (
             f"{row['short_name']} takes {percent(share)} of the kernel time ({milliseconds(row['total_ns'])}"
             f"{each_step(run, row['total_ns'])}) and launches {_blocks(row, blocks)} on {sms} SMs, so that "
-            f"{percent(1 - row['sm_fill'])} of the device stands idle while it runs: as much as {milliseconds(idle)} of "
-            f"the whole device. More blocks, each with less to do (split the keys, or the sum), would use it."
+            f"{percent(1 - row['sm_fill'])} of the device stands idle while it runs: as much as {milliseconds(idle)} "
+            f"of the whole device. More blocks, each with less to do (split the keys, or the sum), would use it."
         )
         yield Finding(
             run.run, "underfilled-kernel", f"{row['short_name']} fills {percent(row['sm_fill'])} of the SMs", text,
@@ -45,7 +45,8 @@ def underfilled_kernel(run: RunContext) -> Iterator[Finding]:
                 "kernel": row["kernel"], "count": row["count"], "total_ns": row["total_ns"],
                 "share_of_kernel_time": share, "blocks": blocks, "sms": sms, "sm_fill": row["sm_fill"],
                 "idle_sm_ns": idle, "ns_per_step": run.a_step(row["total_ns"]),
-                "thresholds": {"sm_fill": LOW_FILL, "share_of_kernel_time": LARGE_SHARE, "share_of_roof": NEAR_THE_ROOF},
+                "thresholds": {"sm_fill": LOW_FILL, "share_of_kernel_time": LARGE_SHARE,
+                               "share_of_roof": NEAR_THE_ROOF},
                 "events": run.examples(row["kernel"]),
             },
         )  # fmt: skip
@@ -72,8 +73,8 @@ def far_from_the_roof(run: RunContext) -> Iterator[Finding]:
         rate = f"{row['gb_per_s']:,.0f} GB/s" if row["bound"] == "memory" else f"{row['tflop_per_s']:,.0f} TFLOP/s"
         text = (
             f"{row['short_name']} under {row['op']} takes {percent(share)} of the kernel time. A call has to move "
-            f"{per_call / 1e6:,.0f} MB and reaches {rate}, {percent(row['share_of_roof'])} of what the device can do: it "
-            f"could take {milliseconds(int(row['total_ns'] * (1 - row['share_of_roof'])))} less."
+            f"{per_call / 1e6:,.0f} MB and reaches {rate}, {percent(row['share_of_roof'])} of what the device can do: "
+            f"it could take {milliseconds(int(row['total_ns'] * (1 - row['share_of_roof'])))} less."
         )
         yield Finding(
             run.run, "far-from-roof", f"{row['short_name']} reaches {percent(row['share_of_roof'])} of the roof", text,

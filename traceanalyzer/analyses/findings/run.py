@@ -38,8 +38,8 @@ def findings(
 ) -> pl.DataFrame:
     """One row per finding, as `SCHEMA` says: by run, the most severe first, then by what is at stake.
 
-    `rules` are class rules and `rates` those of devices that count before the built-in ones; `checks` are functions from
-    a run's context to its findings. A run with nothing to say has no row.
+    `rules` are class rules and `rates` those of devices that count before the built-in ones; `checks` are functions
+    from a run's context to its findings. A run with nothing to say has no row.
     """
     need_trace(trace, "findings")
     found: list[Finding] = []

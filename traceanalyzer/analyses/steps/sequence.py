@@ -111,8 +111,9 @@ _STEPS = {"source": pl.UInt16, "step": pl.UInt32, "start_ns": pl.Int64, "end_ns"
 
 
 def repeated_steps(kernels: pl.DataFrame) -> pl.DataFrame:
-    """The steps of each source by what its busiest stream repeats: `source`, `step`, `start_ns`, `end_ns` on the device,
-    `confidence`. None of a source in which nothing repeats.
+    """The steps of each source by what its busiest stream repeats. None of a source in which nothing repeats.
+
+    Has `source`, `step`, `start_ns`, `end_ns` (on the device), `confidence`.
 
     `kernels` has `source`, `kind`, `name`, `device`, `stream`, `start_ns`, `duration_ns`.
     """

@@ -19,8 +19,8 @@ DEFINITIONS = {
     "batch": "sequences in the batch, from the marker",
     "tokens": "tokens that the step works on, from the marker",
     "start_ns": "start of the window, after the first device activity of the file",
-    "wall_ns": "length of the window: from the end of the step before to the end of the step's own last activity; windows "
-    "and the row outside add up to the span of the device",
+    "wall_ns": "length of the window: from the end of the step before to the end of the step's own last activity; "
+    "windows and the row outside add up to the span of the device",
     "busy_ns": "part of the window in which the device did anything, of whatever step",
     "idle_ns": "wall minus busy",
     "host_wall_ns": "length of the marker on the host",
