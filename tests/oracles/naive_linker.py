@@ -17,8 +17,9 @@ def link(tables: dict[str, list[Row]]) -> list[Row]:
     """One row per kernel: rows of launch, op, root_op, annotation, module, python_call, and why there is no op."""
     kernels, launches, ops = tables["kernels"], tables["launches"], tables["ops"]
     launch_of = _launches(kernels, launches)
+    arrows = _arrows(tables["flows"], ops)
     sites: list[Row | None] = [
-        _arrow(kernel, tables["flows"], ops) if launch is None else launches[launch]
+        arrows.get((kernel["source"], kernel["stream"], kernel["start_ns"])) if launch is None else launches[launch]
         for kernel, launch in zip(kernels, launch_of, strict=True)
     ]
     around_op = _around(ops, sites, lambda _: True)
@@ -49,19 +50,24 @@ def link(tables: dict[str, list[Row]]) -> list[Row]:
     return rows
 
 
-def _arrow(kernel: Row, flows: list[Row], ops: list[Row]) -> Row | None:
-    """The start of the arrow that ends where the kernel starts, from a thread that has operators if there is one."""
-    stream = kernel["stream"]
-    ends = [
-        (flow["source"], flow["category"], flow["id"])
-        for flow in flows
-        if flow["phase"] == "f" and flow["source"] == kernel["source"]
-        and (flow["tid"] or "").removeprefix("stream ") == stream and flow["time_ns"] == kernel["start_ns"]
-    ]  # fmt: skip
+def _arrows(flows: list[Row], ops: list[Row]) -> dict[Any, Row]:
+    """By source, stream and time where arrows end: the start of one, from a thread with operators if there is one."""
     threads = {(op["source"], op["pid"], op["tid"]) for op in ops}
-    starts = [f for f in flows if f["phase"] == "s" and (f["source"], f["category"], f["id"]) in ends]
-    starts.sort(key=lambda f: ((f["source"], f["pid"], f["tid"]) not in threads, f["time_ns"], f["id"]))
-    return {**starts[0], "start_ns": starts[0]["time_ns"]} if starts else None
+    starts: dict[Any, list[Row]] = defaultdict(list)
+    for flow in flows:
+        if flow["phase"] == "s":
+            starts[flow["source"], flow["category"], flow["id"]].append(flow)
+    found: dict[Any, list[Row]] = defaultdict(list)
+    for flow in flows:
+        if flow["phase"] == "f":
+            end = (flow["source"], (flow["tid"] or "").removeprefix("stream "), flow["time_ns"])
+            found[end] += starts[flow["source"], flow["category"], flow["id"]]
+    arrows = {}
+    for end, from_ in found.items():
+        from_.sort(key=lambda f: ((f["source"], f["pid"], f["tid"]) not in threads, f["time_ns"], f["id"]))
+        if from_:
+            arrows[end] = {**from_[0], "start_ns": from_[0]["time_ns"]}
+    return arrows
 
 
 def _forwards(ops: list[Row]) -> dict[Any, list[tuple[int, int]]]:
