@@ -57,6 +57,10 @@ BY_HAND: list[tuple[str, Any, Any, Any, Any, tuple[int, int, int | None, str | N
      (524_288, 524_288, None, None, "softmax")),
     ("aten::native_layer_norm", [[16, 128, 512], [], [512], [512], []], [FLOAT, "ScalarList", FLOAT, FLOAT, "Scalar"],
      None, None, (4 * MIB + 4096, 4 * MIB, None, None, "norm")),
+    # gradient and input of 32 x 64 x 56 x 56 are read, one is written
+    ("aten::cudnn_batch_norm_backward", [[32, 64, 56, 56]] * 2 + [[64]] * 5 + [[], [0]],
+     [FLOAT] * 7 + ["Double", "unsigned char"], None, None,
+     (2 * 32 * 64 * 3136 * 4 + 5 * 256, 32 * 64 * 3136 * 4, None, None, "norm")),
     ("aten::mm", [[8, 7168], [7168, 2112], [8, 2112]], [BF16, BF16, BF16], None, None,
      (8 * 7168 * 2 + 7168 * 2112 * 2, 8 * 2112 * 2, 2 * 8 * 7168 * 2112, "bf16", "gemm")),
     ("aten::addmm", [[10], [32, 128], [128, 10], [], []], [FLOAT, FLOAT, FLOAT, "Scalar", "Scalar"], None, None,

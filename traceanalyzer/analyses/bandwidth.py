@@ -31,6 +31,7 @@ DEFINITIONS = {
     "flops": "floating-point operations, a multiply and an add counted as two; null where they do not take the time",
     "gb_per_s": "bytes / total, in 10^9 bytes a second",
     "tflop_per_s": "flops / total, in 10^12 a second",
+    "precision": "what the operations are done in; null where calls differ",
     "share_of_roof": "least time / total, where the least time is the longer of bytes / memory bandwidth and flops / "
     "dense rate of the device as published; above 1 where a cache served the bytes; null where a rate is unknown",
     "bound": "memory or compute: which of the two least times is longer",
@@ -62,7 +63,7 @@ _SHAPES = ("input_dims", "input_types", "input_strides", "concrete_inputs")
 _WORK = ("bytes", "flops", "precision", "on_device", "source_of")
 _ORDER = (
     "run", "kernel", "short_name", "class", "op", "shapes", "count", "total_ns", "bytes", "flops", "gb_per_s",
-    "tflop_per_s", "share_of_roof", "bound", "source",
+    "tflop_per_s", "precision", "share_of_roof", "bound", "source",
 )  # fmt: skip
 
 
@@ -248,6 +249,7 @@ def _figures() -> Iterator[pl.Expr]:
     yield pl.col("count", "total_ns").sum()
     for name in ("bytes", "flops"):
         yield pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum()).alias(name)
+    yield pl.when(pl.col("precision").n_unique() == 1).then(pl.col("precision").first()).alias("precision")
     known = (pl.col("memory_ns").null_count() == 0) & (pl.col("compute_ns").null_count() == 0)
     least = pl.max_horizontal("memory_ns", "compute_ns").sum()
     yield pl.when(known).then(least).alias("least_ns")

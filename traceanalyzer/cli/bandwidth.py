@@ -10,7 +10,11 @@ import click
 from traceanalyzer.cli import options
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from traceanalyzer.classify.rules import RuleTable
+    from traceanalyzer.hardware.rates import RateTable
+    from traceanalyzer.trace import Trace
 
 
 @click.command("bandwidth", epilog="Example: traceanalyze bandwidth run/ --by-shape")
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 )
 @options.limit
 @options.class_rules
+@options.plot
 @options.explain
 @options.printed
 def command(
@@ -33,6 +38,7 @@ def command(
     rates_file: Path | None,
     limit: int | None,
     rules: RuleTable,
+    plot: options.PlotFile | None,
     explain: bool,  # noqa: FBT001
     printer: options.Printer,
 ) -> None:
@@ -49,3 +55,14 @@ def command(
     trace = inputs.read("kernels", "launches", "ops", "collectives")
     rows = bandwidth(trace, by_shape=by_shape, rates=rates, rules=rules)
     printer.show(report.build(trace, rows, rates=rates, limit=printer.limit(limit), explain=explain))
+    if plot:
+        _draw(trace, rows, rates, plot)
+
+
+def _draw(trace: Trace, rows: pl.DataFrame, rates: RateTable, plot: options.PlotFile) -> None:
+    from traceanalyzer.analyses import overview
+    from traceanalyzer.analyses.bandwidth import roofs
+    from traceanalyzer.plots import roofline
+
+    devices = {run: tuple(gpus or ()) for run, gpus in overview.runs(trace).select("run", "gpus").iter_rows()}
+    plot.write(roofline.draw(rows, plot.format, roofs=roofs(trace, rates), devices=devices))

@@ -318,6 +318,11 @@ _RULES: dict[str, tuple[str, Rule]] = {
     "aten::_log_softmax": ("softmax", _same_shape),
     "aten::native_layer_norm": ("norm", _same_shape),
     "aten::_fused_rms_norm": ("norm", _same_shape),
+    **{
+        f"aten::{vendor}_batch_norm{backward}": ("norm", _same_shape)
+        for vendor in ("native", "cudnn", "miopen")
+        for backward in ("", "_backward")
+    },
     "aten::rms_norm": ("norm", _same_shape),
     "aten::mm": ("gemm", _gemm(0, 1)),
     "aten::bmm": ("gemm", _gemm(0, 1)),
