@@ -17,6 +17,7 @@ from traceanalyzer._version import __version__
 
 if TYPE_CHECKING:
     from traceanalyzer.analyses import intervals
+    from traceanalyzer.analyses.breakdown import breakdown
     from traceanalyzer.analyses.classes import classes
     from traceanalyzer.analyses.device_time import device_time
     from traceanalyzer.analyses.links import link
@@ -34,6 +35,7 @@ _HOMES = {
     "TraceAnalyzerError": "traceanalyzer.errors",
     "UnreadableError": "traceanalyzer.errors",
     "UsageError": "traceanalyzer.errors",
+    "breakdown": "traceanalyzer.analyses.breakdown",
     "classes": "traceanalyzer.analyses.classes",
     "device_time": "traceanalyzer.analyses.device_time",
     "devices": "traceanalyzer.analyses.overview",
@@ -53,6 +55,7 @@ __all__ = [
     "UnreadableError",
     "UsageError",
     "__version__",
+    "breakdown",
     "classes",
     "device_time",
     "devices",

@@ -22,6 +22,7 @@ COMMANDS = {
     "info": "traceanalyzer.cli.info",
     "findings": "traceanalyzer.cli.findings",
     "top-kernels": "traceanalyzer.cli.top_kernels",
+    "breakdown": "traceanalyzer.cli.breakdown",
     "classes": "traceanalyzer.cli.classes",
     "occupancy": "traceanalyzer.cli.occupancy",
     "bandwidth": "traceanalyzer.cli.bandwidth",
