@@ -172,8 +172,8 @@ def test_every_instant_goes_where_one_that_looks_at_it_says(recorded: Trace) -> 
     by_device: defaultdict[tuple[Any, str], list[Activity]] = defaultdict(list)
     for row in recorded.kernels.iter_rows(named=True):
         start = row["start_ns"] // 1000
-        activity = Activity(start, start + row["duration_ns"] // 1000, classes[row["kind"], row["name"]])
-        by_device[row["rank"], row["device"]].append(activity)
+        one = Activity(start, start + row["duration_ns"] // 1000, classes[row["kind"], row["name"]])
+        by_device[row["rank"], row["device"]].append(one)
     rows = breakdown(recorded)
     assert set(rows.select("rank", "device").iter_rows()) == set(by_device)
     for (rank, device), activity in by_device.items():

@@ -159,8 +159,8 @@ def _shared_out(busy: pl.DataFrame) -> pl.DataFrame:
     In the order of starts an interval has the instants from the latest end so far on: those at which nothing that
     started before it is still running. (Of what starts together the shorter one is first, then the class that `CLASSES`
     names first.) Summed up that is the length of a union, so one sort serves all of them: `_compute` is among compute
-    alone, `_communication` among communication alone, and what is left of that where compute does not run is `_exposed`;
-    `_memory` is left by both. Only the sums of the last two mean anything.
+    alone, `_communication` among communication alone, what is left of that where compute does not run is `_exposed`,
+    and `_memory` is left by both. Of the last two only the sums mean anything.
     """
     devices = busy.select(DEVICE_KEYS).unique(maintain_order=True).with_row_index("_device")
     ordered = busy.join(devices, on=DEVICE_KEYS, nulls_equal=True).sort("_device", "start_ns", "end_ns", "class")

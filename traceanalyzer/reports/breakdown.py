@@ -74,7 +74,7 @@ def _state_facts(rows: pl.DataFrame) -> list[Fact]:
     for state in STATES:
         found = rows.filter(pl.col("state") == state)
         if not found.is_empty():
-            share = found["share"].sum() if found["share"].null_count() == 0 else None
+            share = float(found["share"].sum()) if found["share"].null_count() == 0 else None
             facts.append(Fact(_SAID.get(state, state), int(found["total_ns"].sum()), "time", share))
     hidden = rows["hidden_communication_ns"].sum()
     return [*facts, Fact("hidden communication", int(hidden), "time")] if hidden else facts
