@@ -37,10 +37,14 @@ _SPACE = re.compile(r"\s*")
 #: A decoding error this close to the end of the text may only mean that the text goes on.
 _NEAR_END = 12
 #: The keys that events begin with: what follows a boundary is the next event, and no metadata behind the array.
-_EVENT_BEGINS = re.compile(r"\}\s*,\s*\{\s*\"(?:ph|name|cat|args|pid|tid|ts|dur)\"")
+_EVENT_BEGINS = re.compile(r"(\}\s*,\s*)?(\{)\s*\"(?:ph|name|cat|args|pid|tid|ts|dur)\"\s*:")
+#: Where the text between two events is damaged as well, so many places are tried.
+_MOST_TRIES = 20
 _ARRAY_ENDS = re.compile(r"\}\s*(\])\s*(?:\}|,\s*\"|$)")
 #: No array of events ends where another object follows.
 _STRAY_BRACKET = re.compile(r"\]\s*,?\s*\{")
+#: The end of an object whose array was not closed.
+_LAST_BRACE = re.compile(r"\}\s*\Z")
 _AFTER_ARRAY = re.compile(r"\]\s*(?:,\s*)?[^\s,]")
 _LARGEST_METADATA = 64 << 20
 _HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -402,8 +406,10 @@ class Document:
             if following == "]":
                 if stray := _STRAY_BRACKET.match(text, position):
                     head = find_head(text, stray.end() - 1, here=True)
-                    if head and (head.sure or not final):
-                        return (position + 1, "ended") if head.sure else (position, "more")
+                    if head and head.sure:
+                        return position + 1, "ended"
+                    if not final and (head or len(text) - stray.end() < _LONGEST_MARK):
+                        return position, "more"
                     self._count("damaged-event", "events that are not JSON were dropped (a stray ])", text, position)
                     self.whole = False
                     position += 1
@@ -411,7 +417,7 @@ class Document:
                 if not final and not _AFTER_ARRAY.match(text, position):
                     return position, "more"  # what follows tells whether it is the end
                 return position + 1, "ended"
-            if following == "" or (following == "}" and final):
+            if following == "" or (final and _LAST_BRACE.match(text, position)):
                 if final and following == "" and not self._is_array:
                     self._cut("ends inside the event array")
                 return position, "ended" if final else "more"
@@ -450,7 +456,7 @@ class Document:
             if may_wait:
                 return None
             repaired = None
-        following = _next_place(text, position) if repaired is None else repaired.end
+        following = self._next_place(text, position, may_wait=may_wait) if repaired is None else repaired.end
         head = find_head(text, position + 1, following)
         if head and (head.sure or may_wait):
             if not head.sure:
@@ -465,6 +471,32 @@ class Document:
         self.whole = False
         self._count("damaged-event", f"events that are not JSON were dropped ({_reason(error)})", text, position)
         return len(text) if following is None else following
+
+    def _next_place(self, text: str, position: int, *, may_wait: bool) -> int | None:
+        """Where to go on behind a damaged entry: at the next event; where there is none, at the end of the array, or at
+        another object. None where there is nothing, or where the text that follows may show a better place."""
+        tries = 0
+        for event in _EVENT_BEGINS.finditer(text, position):
+            at = event.start(2)
+            if event[1]:
+                return at
+            tries += 1
+            if at > position and tries <= _MOST_TRIES and self._is_event(text, at):
+                return at
+        if may_wait:
+            return None
+        if end := _ARRAY_ENDS.search(text, position):
+            return end.start(1)
+        boundary = _BOUNDARY.search(text, position)
+        return None if boundary is None else text.index("{", boundary.start() + 1)
+
+    def _is_event(self, text: str, position: int) -> bool:
+        """Whether a whole event begins there, whatever stands before it."""
+        try:
+            value, _ = self._decode(text, position)
+        except _DECODING_ERRORS:
+            return False
+        return isinstance(value.get("ph"), str)
 
     def _count(self, code: str, message: str, text: str, position: int, count: int = 1) -> None:
         """Count something at a character; where it stands in the file is worked out for the first one only."""
@@ -562,15 +594,6 @@ class Document:
 
     def _note_trailing_text(self) -> None:
         self._losses.add("trailing-text", "text after the end of the trace was not read")
-
-
-def _next_place(text: str, position: int) -> int | None:
-    """Where to go on behind a damaged entry: at the next entry, else at the end of the array."""
-    event = _EVENT_BEGINS.search(text, position)
-    if event is None and (end := _ARRAY_ENDS.search(text, position)):
-        return end.start(1)
-    event = event or _BOUNDARY.search(text, position)
-    return None if event is None else text.index("{", event.start() + 1)
 
 
 def _readable(text: str) -> str:

@@ -111,7 +111,7 @@ def to_signed_64(value: int | None) -> int | None:
     """An id of up to 64 bits as a signed number; larger ones cannot be kept."""
     if value is None or -_SIGNED_64 <= value < _SIGNED_64:
         return value
-    return value - 2 * _SIGNED_64 if value < 2 * _SIGNED_64 else None
+    return value - 2 * _SIGNED_64 if _SIGNED_64 <= value < 2 * _SIGNED_64 else None
 
 
 def to_label(value: Any) -> str | None:
