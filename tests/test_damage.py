@@ -366,6 +366,30 @@ def test_a_stray_bracket_ends_nothing(tmp_path: Path, layout: str, size: int) ->
     assert codes(trace) == {"damaged-event": 1}
 
 
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("size", [41, 100_000])
+@pytest.mark.parametrize(
+    "instead", ["]}}0 {", "]}} {", "]}0, {", "]}, {", ", {", "{", ']}}, {"": 0}}, {', "]}},\n}, {"]
+)
+def test_a_damaged_separator_costs_at_most_the_event_before_it(tmp_path: Path, size: int, instead: str) -> None:
+    """Found by damaging at random: the event behind it is whole, and so it is kept."""
+    text = TEXTS["compact"]
+    place = text.index("]}}, {", text.index('"k7"'))
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, (text[:place] + instead + text[place + len("]}}, {") :]).encode())
+    assert [name for name in names(trace) if name != "k7"] == [*NAMES[:7], *NAMES[8:]]
+    assert codes(trace).keys() <= {"damaged-event", "no-phase", "missing-ranks"}
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, -(10**400), 10**400])
+def test_ids_beyond_64_bits_are_unknown(tmp_path: Path, number: int) -> None:
+    """Found by damaging at random: one far below made the file unreadable."""
+    text = TEXTS["compact"].replace('"correlation": 7,', f'"correlation": {number},')
+    correlations = read_bytes(tmp_path, text.encode()).kernels["correlation"].to_list()
+    assert correlations == [*range(1, 7), None, *range(8, 41)]
+
+
 def test_an_event_of_megabytes_is_an_event(tmp_path: Path) -> None:
     large = {**kernel("large", at=55, dur=1), "args": {"list": [{"a": i} for i in range(150_000)]}}
     path = tmp_path / "t.json"

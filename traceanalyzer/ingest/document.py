@@ -475,13 +475,11 @@ class Document:
     def _next_place(self, text: str, position: int, *, may_wait: bool) -> int | None:
         """Where to go on behind a damaged entry: at the next event; where there is none, at the end of the array, or at
         another object. None where there is nothing, or where the text that follows may show a better place."""
-        tries = 0
-        for event in _EVENT_BEGINS.finditer(text, position):
+        for tries, event in enumerate(_EVENT_BEGINS.finditer(text, position)):
             at = event.start(2)
             if event[1]:
                 return at
-            tries += 1
-            if at > position and tries <= _MOST_TRIES and self._is_event(text, at):
+            if at > position and tries < _MOST_TRIES and self._is_event(text, at):
                 return at
         if may_wait:
             return None
