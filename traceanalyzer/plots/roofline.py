@@ -1,8 +1,8 @@
 """How near to the roof the time is spent.
 
 On the left every operator stands as a bar: as high as the time it took, as long as the part of the roof that it
-reached. What is white in a bar is time that a perfect kernel would not need. On the right the roofline of what computes:
-operations a second against operations a byte, below the roof of the memory and that of the tensor units.
+reached. What is white in a bar is time that a perfect kernel would not need. On the right the roofline of what
+computes: operations a second against operations a byte, below the roof of the memory and that of the tensor units.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ _ALIKE = 0.7
 _LEFT_OUT = 2
 #: A name comes back regularly if its distances vary by less than this part of their mean, over most of the trace.
 _VARIATION, _MOST = 0.3, 0.6
+#: Steps have to hold this part of the sequence.
+_COVERED = 0.5
 #: Distinct numbers of occurrences that are tried, the most frequent first, and names of each.
 _MOST_COUNTS, _MOST_NAMES = 60, 4
 #: Pieces that are looked at: many more say nothing new.
@@ -76,6 +78,9 @@ def _is_regular(at: Ints, length: int) -> bool:
 
 def _cut(names: Ints, starts: Ints, regular: set[int], counts: Ints) -> Period | None:
     """The period that begins at these places, if the pieces between them are alike and leave nothing regular out."""
+    whole = starts[-1] - starts[0]
+    if whole + whole / (len(starts) - 1) < _COVERED * len(names):
+        return None
     chosen = starts if len(starts) <= _MOST_PIECES + 1 else starts[: _MOST_PIECES + 1]
     bags = _bags(names, chosen, len(counts))
     usual = np.median(bags, axis=0)

@@ -26,10 +26,15 @@ DEFINITIONS = {
     "host_wall_ns": "length of the marker on the host",
     "kernels": "kernels launched in the step (copies and sets are not counted)",
     "tokens_per_s": "tokens / wall",
+    "mark": "partial: the number of kernels is more than a tenth off the middle one of its kind, as at the edges of a "
+    "recording; slow: takes 1.5 times the middle wall time of its kind, as in a warm-up",
     "found_by": "marker: a range on the host; sequence: kernel names that repeat",
     "confidence": "of steps by sequence, the share of them that are alike",
 }
 _KEY = ["source", "device"]
+#: Steps of a kind are compared from so many on.
+_FEWEST = 3
+_PARTIAL, _SLOW = 0.1, 1.5
 
 
 def steps(trace: Trace, *, found: Found | None = None, rules: RuleTable | None = None) -> pl.DataFrame:
@@ -62,11 +67,57 @@ def steps(trace: Trace, *, found: Found | None = None, rules: RuleTable | None =
         idle_ns=pl.col("wall_ns") - pl.col("busy_ns"),
         tokens_per_s=ratio(rows["tokens"] * 1_000_000_000, rows["wall_ns"]),
     )
+    rows = rows.with_columns(mark=_mark())
     return rows.sort("source", "device", "step", nulls_last=True).select(
         "run", "path", "rank", pl.col("device").cast(pl.String), "step", "name", "kind", "batch", "tokens", "start_ns",
-        "wall_ns", "busy_ns", "idle_ns", "host_wall_ns", "kernels", "tokens_per_s",
+        "wall_ns", "busy_ns", "idle_ns", "host_wall_ns", "kernels", "tokens_per_s", "mark",
         *(f"{name}_ns" for name in CLASSES), "found_by", "confidence",
     )  # fmt: skip
+
+
+def summary(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row per device and kind of step: how many, and their times (`rows` are those of `steps`).
+
+    Marked steps are counted in `steps` and `marked`, and left out of all other figures where others are left.
+    """
+    key = ["run", "path", "rank", "device", "kind"]
+    inside = rows.filter(pl.col("kind") != "outside")
+    plain = pl.col("mark").is_null() | pl.col("mark").is_not_null().all().over(key)
+    wall, tokens = pl.col("wall_ns"), pl.col("tokens")
+    figures = (
+        inside.filter(plain)
+        .group_by(key, maintain_order=True)
+        .agg(
+            wall_total_ns=wall.sum(), **{f"p{rank}_ns": _nearest_rank(rank) for rank in (50, 95, 99)},
+            max_ns=wall.max(), busy_ns=pl.col("busy_ns").sum(), idle_ns=pl.col("idle_ns").sum(),
+            tokens=pl.when(tokens.null_count() == 0).then(tokens.sum()),
+        )
+    )  # fmt: skip
+    counts = inside.group_by(key, maintain_order=True).agg(
+        steps=pl.len().cast(pl.Int64), marked=pl.col("mark").is_not_null().sum().cast(pl.Int64)
+    )
+    joined = counts.join(figures, on=key, nulls_equal=True, maintain_order="left")
+    return joined.with_columns(
+        busy_share=ratio(joined["busy_ns"], joined["wall_total_ns"]),
+        tokens_per_s=ratio(joined["tokens"] * 1_000_000_000, joined["wall_total_ns"]),
+        ns_per_token=ratio(joined["wall_total_ns"], joined["tokens"]).round().cast(pl.Int64),
+    ).drop("wall_total_ns", "busy_ns", "idle_ns", "tokens")
+
+
+def _nearest_rank(percent: int) -> pl.Expr:
+    rank = (pl.len().cast(pl.Int64) * percent + 99) // 100  # ceil(n p / 100), counted from 1, in whole numbers
+    return pl.col("wall_ns").sort().get(rank - 1)
+
+
+def _mark() -> pl.Expr:
+    """What is odd about a step among those of its kind on its device."""
+    alike = ["source", "device", "kind"]
+    kernels, wall = pl.col("kernels"), pl.col("wall_ns")
+    usual = kernels.median().over(alike)
+    partial = (kernels - usual).abs() > _PARTIAL * usual
+    slow = wall > _SLOW * wall.median().over(alike)
+    comparable = (pl.len().over(alike) >= _FEWEST) & (pl.col("kind") != "outside")
+    return pl.when(comparable & partial).then(pl.lit("partial")).when(comparable & slow).then(pl.lit("slow"))
 
 
 def _windows(activity: pl.DataFrame) -> pl.DataFrame:
