@@ -16,6 +16,7 @@ from goldens import check_golden
 from rich.cells import cell_len
 
 from traceanalyzer.analyses.top_kernels import SORTED_BY, top_kernels
+from traceanalyzer.choices import By
 from traceanalyzer.render import data, markdown, terminal
 from traceanalyzer.report import Column, Report, Section
 from traceanalyzer.reports import info, schema
@@ -196,7 +197,8 @@ def test_what_is_sorted_by_is_always_shown(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("COLUMNS", "80")
     trace = TRACES["decode"]()
     for sort, column in SORTED_BY.items():
-        report = top_kernels_report.build(trace, top_kernels(trace, sort=sort), sort=sort)
+        by: By = "op" if sort == "self" else "name"
+        report = top_kernels_report.build(trace, top_kernels(trace, by=by, sort=sort), by=by, sort=sort)
         heading = next(each.heading for each in report.sections[0].columns if each.name == column)
         assert any(heading in line and line.startswith("kernel ") for line in drawn(report).splitlines())
 

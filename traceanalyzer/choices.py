@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 #: What `top_kernels` groups by.
-By = Literal["name", "short", "class"]
+By = Literal["name", "short", "class", "op", "module", "annotation", "stack", "shape"]
+#: Those of them that say where kernels come from on the host.
+Origin = Literal["op", "module", "annotation", "stack", "shape"]
 #: What its rows are ordered by.
-Sort = Literal["total", "count", "mean", "p50", "p99", "min", "max", "sm_fill", "name"]
+Sort = Literal["total", "self", "count", "mean", "p50", "p99", "min", "max", "sm_fill", "name"]
 #: What the rows of the audit of class rules are ordered by.
 AuditSort = Literal["unclassified", "total", "count", "class", "rule", "name"]
 #: What `occupancy` groups by, and what its rows are ordered by.
@@ -19,6 +21,7 @@ Format = Literal["table", "json", "csv", "md", "parquet"]
 PlotFormat = Literal["png", "svg"]
 
 BYS: tuple[By, ...] = get_args(By)
+ORIGINS: tuple[Origin, ...] = get_args(Origin)
 SORTS: tuple[Sort, ...] = get_args(Sort)
 AUDIT_SORTS: tuple[AuditSort, ...] = get_args(AuditSort)
 LAUNCH_BYS: tuple[LaunchBy, ...] = get_args(LaunchBy)

@@ -17,7 +17,7 @@ from typing import Literal
 import polars as pl
 
 #: Bumped whenever a column is added, removed or changes its meaning (the store depends on it).
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 DEVICE_KINDS = ("kernel", "memcpy", "memset")
 LAUNCH_KINDS = ("runtime", "driver")
@@ -208,6 +208,7 @@ LAUNCHES = Table(
         *_span(),
         _correlation(),
         _external_id(),
+        Column("kernel", _TEXT, "kernel that the call launches, where it says", args=("kernel",), kind="text"),
     ),
 )
 

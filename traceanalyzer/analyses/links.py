@@ -15,11 +15,17 @@ import numpy.typing as npt
 import polars as pl
 
 from traceanalyzer.analyses.arguments import need_trace
+from traceanalyzer.analyses.capture import captured
 from traceanalyzer.analyses.launched import launched
-from traceanalyzer.analyses.nesting import NONE, TOLERANCE_NS, Ints, nearest, nest, outermost
+from traceanalyzer.analyses.nesting import NONE, TOLERANCE_NS, Ints, at, nearest, nest, outermost
 from traceanalyzer.schema import Column, Table
 from traceanalyzer.trace import Trace
 
+#: Columns that a capture knows better.
+_CAPTURED = (
+    "op", "root_op", "forward_op", "module", "python_call", "evidence", "reason", "op_name", "root_op_name",
+    "module_name", "python_line",
+)  # fmt: skip
 #: Why no operator is known.
 REASONS = ("no-correlation", "no-launch", "graph-replay", "no-operators", "outside")
 #: How the operator was found.
@@ -92,35 +98,62 @@ class Linked:
     lines: Tree
 
 
-def link(trace: Trace) -> pl.DataFrame:
+def link(trace: Trace, *, capture: Trace | None = None) -> pl.DataFrame:
     """One row per row of `trace.kernels`, in order, as `LINKS` says: where each piece of device activity comes from.
 
     Rows of other tables are counted from 0, so `trace.ops[links["op"]]` are the operators. What is unknown is null, and
     `reason` says why there is no operator. The cost grows with the number of events, and with sorting them.
+
+    `capture` is a trace of the capture of the graphs that the trace replays. Kernels that are found in it have the
+    evidence `capture`; their `op`, `root_op`, `forward_op`, `module` and `python_call` are rows of its tables.
     """
     need_trace(trace, "link")
-    return linked(trace).frame
+    frame = linked(trace).frame
+    if capture is None:
+        return frame
+    need_trace(capture, "link")
+    inside = captured_links(trace, capture).frame.filter(pl.col("op").is_not_null())
+    inside = inside.with_columns(evidence=pl.lit("capture").cast(_EVIDENCE)).select("kernel", *_CAPTURED)
+    return frame.join(inside, on="kernel", how="left", maintain_order="left", suffix="_captured").select(
+        pl.when(pl.col("evidence_captured").is_not_null()).then(f"{name}_captured").otherwise(name).alias(name)
+        if name in _CAPTURED else name for name in LINKS.schema.names()
+    )  # fmt: skip
 
 
 def linked(trace: Trace) -> Linked:
     """`link`, with the trees of operators, ranges, modules and python lines."""
+    return _link(trace, launched(trace), _op_by_external_id(trace))
+
+
+def captured_links(trace: Trace, capture: Trace) -> Linked:
+    """What a capture says of the kernels of replayed graphs: rows of the frame are of those that are found in it."""
     calls = launched(trace)
+    found = captured(trace, calls, capture)
+    sources = capture.scan("launches").select(call_source="source").with_row_index("call").collect()
+    there = calls.join(found, on="kernel").join(sources, on="call", how="left", maintain_order="left")
+    unknown = pl.lit(None, pl.Int64)
+    there = there.with_columns(source="call_source", launch="call", launch_delay_ns=unknown, site_ns=unknown)
+    return _link(capture, there, np.full(there.height, NONE, np.int64))
+
+
+def _link(trace: Trace, calls: pl.DataFrame, by_id: Ints) -> Linked:
+    """Link what `calls` says was launched where; `by_id` are the operators that the External ids name."""
     threads = _threads(trace)
     host = _host_spans(trace, threads)
     launch = _rows(calls["launch"])
     sites = host["launches"].take(launch).or_else(_arrow_sites(calls, threads))
     ops, by_time = _around(host["ops"], sites)
-    op = _operators(trace, calls, by_time, ops)
+    op = _operators(calls, by_id, by_time, ops)
     forward = _forward(trace, ops, op)
     sites = sites.or_else(host["ops"].take(op).starts())
     forward_sites = host["ops"].take(forward).starts()
-    rows: dict[str, Ints] = {"op": op, "root_op": _at(outermost(ops.holders), op), "forward_op": forward}
+    rows: dict[str, Ints] = {"op": op, "root_op": at(outermost(ops.holders), op), "forward_op": forward}
     trees = {}
     for name, column in (("annotations", "annotation"), ("modules", "module"), ("lines", "python_call")):
         trees[name], around = _around(host[name], sites.plus(forward_sites))
         own, of_forward = np.split(around, 2)
         found = own if name == "annotations" else np.where(own == NONE, of_forward, own)
-        rows[column] = _at(trees[name].rows, found)
+        rows[column] = at(trees[name].rows, found)
     frame = calls.with_columns(
         *(_column(name, values) for name, values in rows.items()),
         evidence=pl.when(pl.Series(op == NONE))
@@ -235,15 +268,15 @@ def _around(family: _Spans, sites: _Spans) -> tuple[Tree, Ints]:
     """
     here = np.flatnonzero(sites.thread != NONE)
     points = sites.only(sites.thread != NONE)
-    holders, at = _nest_with(family, points, points.start)
-    early = np.flatnonzero(at == NONE)
+    holders, found = _nest_with(family, points, points.start)
+    early = np.flatnonzero(found == NONE)
     start, end = points.start[early], points.end[early]
     soon = np.maximum(np.minimum(start + TOLERANCE_NS, end - 1), start)
     if len(early) and len(family.rows) and _any_starts(family, points.thread[early], start, soon):
-        late = points.only(at == NONE)
-        at[early] = _nest_with(family, late, soon)[1]
+        late = points.only(found == NONE)
+        found[early] = _nest_with(family, late, soon)[1]
     around = np.full(len(sites.rows), NONE, np.int64)
-    around[here] = at
+    around[here] = found
     return Tree(family.rows, holders), around
 
 
@@ -266,9 +299,8 @@ def _any_starts(family: _Spans, thread: Ints, after: Ints, until: Ints) -> bool:
 # ------------------------------------------------------------------------------------------ operators
 
 
-def _operators(trace: Trace, calls: pl.DataFrame, by_time: Ints, ops: Tree) -> Ints:
+def _operators(calls: pl.DataFrame, by_id: Ints, by_time: Ints, ops: Tree) -> Ints:
     """The innermost operator of each kernel: the one that is named, where names are believed, else that of the time."""
-    by_id = _op_by_external_id(trace)
     both = (by_time != NONE) & (by_id != NONE)
     if by_id.max(initial=NONE) == NONE:
         return by_time
@@ -288,13 +320,13 @@ def _op_by_external_id(trace: Trace) -> Ints:
 
 def _encloses(holders: Ints, outer: Ints, inner: Ints) -> npt.NDArray[np.bool_]:
     """Whether `outer` is `inner` or around it, row by row; false where one is not there."""
-    at, found = inner.copy(), np.zeros(len(inner), bool)
+    here, found = inner.copy(), np.zeros(len(inner), bool)
     open_ = (inner != NONE) & (outer != NONE)
     while open_.any():
-        found |= open_ & (at == outer)
+        found |= open_ & (here == outer)
         open_ &= ~found
-        at = np.where(open_, _at(holders, at), NONE)
-        open_ &= at != NONE
+        here = np.where(open_, at(holders, here), NONE)
+        open_ &= here != NONE
     return found
 
 
@@ -334,7 +366,7 @@ def _forward(trace: Trace, ops: Tree, op: Ints) -> Ints:
         return np.full(len(op), NONE, np.int64)
     is_backward = np.zeros(len(ops.rows), bool)
     is_backward[backward["op"].to_numpy()] = True
-    mine = _at(nearest(ops.holders, is_backward), op)
+    mine = at(nearest(ops.holders, is_backward), op)
     key = ["source", "sequence_number"]
     forward = numbered.filter(pl.col("forward_thread").fill_null(0) == 0).sort("start_ns")
     pairs = backward.sort("start_ns").join_asof(
@@ -342,7 +374,7 @@ def _forward(trace: Trace, ops: Tree, op: Ints) -> Ints:
     )
     forward_of = np.full(len(ops.rows), NONE, np.int64)
     forward_of[pairs["op"].to_numpy()] = _rows(pairs["forward"])
-    return _at(forward_of, mine)
+    return at(forward_of, mine)
 
 
 # ------------------------------------------------------------------------------------------ columns
@@ -393,10 +425,3 @@ def _rows(numbers: pl.Series) -> Ints:
 def _column(name: str, rows: Ints) -> pl.Series:
     """Numbers as rows, null where there is none."""
     return pl.Series(name, rows).replace(NONE, None).cast(_ROW)
-
-
-def _at(values: Ints, places: Ints) -> Ints:
-    """`values[places]`, and `NONE` where there is no place."""
-    if not len(values):
-        return np.full(len(places), NONE, np.int64)
-    return np.where(places == NONE, NONE, values[places])

@@ -62,6 +62,13 @@ def nearest(holders: Ints, wanted: npt.NDArray[np.bool_]) -> Ints:
         found = further
 
 
+def at(values: Ints, places: Ints) -> Ints:
+    """`values[places]`, and `NONE` where there is no place."""
+    if not len(values):
+        return np.full(len(places), NONE, np.int64)
+    return np.where(places == NONE, NONE, values[places])
+
+
 def _walk(threads: Ints, thread: Ints, start: Ints, end: Ints, place: Ints, tolerance_ns: int) -> None:
     """Fill in the places of what holds the rows of these threads, rows in call order."""
     for number in threads:

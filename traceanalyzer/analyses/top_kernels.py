@@ -1,4 +1,4 @@
-"""Which kernels the device time goes to: by full name, by short name or by class of work."""
+"""Which kernels the device time goes to: by full name, short name or class of work, or by where they come from."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from traceanalyzer.analyses.arguments import Values, labels, need_choice, need_t
 from traceanalyzer.analyses.device_time import device_time
 from traceanalyzer.analyses.impossible import clipped, impossible_in
 from traceanalyzer.analyses.labels import Paths, compiled, label, matching, rule_table
+from traceanalyzer.analyses.origins import NESTED, origins
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.analyses.sm_fill import sm_fill, with_blocks_and_sms
-from traceanalyzer.choices import BYS, SORTS, By, Sort
+from traceanalyzer.choices import BYS, ORIGINS, SORTS, By, Sort
 from traceanalyzer.classify.rules import CLASSES, RuleTable
 from traceanalyzer.text import natural_key
 from traceanalyzer.trace import Trace
@@ -25,6 +26,10 @@ DEFINITIONS = {
     "total_ns": "plain sum of their durations as recorded; kernels that overlap, or run over an edge of --between, "
     "are each counted in full",
     "clipped_total_ns": "total with durations that cannot be true ended at the next start on their stream",
+    "reason": "why the group is unknown",
+    "self_ns": "plain sum of the kernels whose innermost operator, module or range it is: over all groups and reasons "
+    "it adds up to all kernel time. total is of all kernels launched in it, in what it calls too, each once",
+    "self_share": "self / total of all kernels of the run, before filter and limit",
     "mean_ns": "total / count, rounded half to even",
     "p50_ns": "nearest-rank percentile: the shortest duration that 50 % of the kernels do not exceed",
     "p99_ns": "nearest-rank percentile: the shortest duration that 99 % of the kernels do not exceed",
@@ -41,15 +46,15 @@ DEFINITIONS = {
 
 #: Columns of the result; `group`, `rule` and `clipped_total_ns` are there where they are wanted.
 _ORDER = (
-    "run", "group", "kernel", "short_name", "class", "rule", "count", "total_ns", "clipped_total_ns", "mean_ns",
-    "p50_ns", "p99_ns", "min_ns", "max_ns", "share_of_kernel_time", "share_of_busy", "blocks", "grids", "sm_fill",
-    "ranks",
+    "run", "group", "reason", "kernel", "short_name", "class", "rule", "count", "self_ns", "total_ns",
+    "clipped_total_ns", "mean_ns", "p50_ns", "p99_ns", "min_ns", "max_ns", "self_share", "share_of_kernel_time",
+    "share_of_busy", "blocks", "grids", "sm_fill", "ranks",
 )  # fmt: skip
 _NEEDED = ("source", "kind", "name", "device", "stream", "start_ns", "duration_ns", "grid_x", "grid_y", "grid_z")
 _KEY: dict[By, str] = {"name": "name", "short": "family", "class": "class"}
 #: The column that each order looks at; names apart.
 SORTED_BY: dict[Sort, str] = {
-    "total": "total_ns", "count": "count", "mean": "mean_ns", "p50": "p50_ns", "p99": "p99_ns",
+    "total": "total_ns", "self": "self_ns", "count": "count", "mean": "mean_ns", "p50": "p50_ns", "p99": "p99_ns",
     "min": "min_ns", "max": "max_ns", "sm_fill": "sm_fill",
 }  # fmt: skip
 
@@ -60,38 +65,45 @@ def top_kernels(
     by: By = "name",
     filter: str | None = None,
     classes: Values = (),
-    sort: Sort = "total",
+    sort: Sort | None = None,
     rules: RuleTable | Paths | None = None,
+    capture: Trace | None = None,
     explain: bool = False,
 ) -> pl.DataFrame:
-    """One row per kernel name (`by` name), short name or class and run, the largest first; see `DEFINITIONS`.
+    """One row per kernel name (`by` name), short name, class or origin and run, the largest first; see `DEFINITIONS`.
 
     Runs are apart: every share is of its own run. Copies and sets are left out, except `by` class, where they
     are the class memory and part of the whole. `filter` is a regular expression, searched in the full names; it
     and `classes` (one class of work or several) remove kernels and leave the shares alone. `rules` are class rules
     that count before the built-in ones: files, or what `load_rules` makes of them. Ties are in order of name. Where
     a group holds several kernels, what they do not share (`kernel`, `short_name`, `class`, `blocks`) is null.
+    By op, module and annotation a kernel is in every group around its launch call, and `self_ns` is of the innermost
+    alone; by stack and shape it is in one. Where it is in none, `group` is null and `reason` says why (see `origins`).
+    `capture` is the trace of the capture of the graphs that the trace replays.
     `explain` adds the `rule` that gave the class. Where durations of the trace, of whatever kind, cannot be true (see
     `impossible_in`), `clipped_total_ns` stands beside `total_ns`.
     """
     need_trace(trace, "top_kernels")
     need_choice("by", by, BYS)
+    sort = sort or default_sort(by)
     need_choice("sort", sort, SORTS)
     pattern = compiled(filter)
     wanted = labels("classes", classes)
     for each in wanted:
         need_choice("class", each, CLASSES)
     activity = trace.kernels.select(_NEEDED)  # joins copy every column they are given
+    activity = activity.with_row_index("kernel")
     activity = activity if by == "class" else activity.filter(pl.col("kind") == "kernel")
     labelled = label(activity, rule_table(rules))
-    launches = _launches(activity, trace, labelled.select("kind", "name", group=_KEY[by]))
+    launches = _launches(activity, trace)
     totals = launches.group_by("run").agg(all_ns=pl.col("duration_ns").sum())
     if pattern is not None or wanted:
         chosen = matching(labelled, pattern, wanted)
         launches = launches.join(chosen, on=["kind", "name"], how="semi", nulls_equal=True)
-    key = ["run", "group"]
+    key, launches, own = _grouped(launches, labelled, trace, by, capture)
     rows = launches.group_by(key).agg(*_figures())
     for more in (
+        *own,
         _members(launches, labelled, key),
         _grids(launches, key),
         sm_fill(launches, key),
@@ -101,6 +113,7 @@ def top_kernels(
     rows = rows.join(totals, on="run", how="left").join(_busy_by_run(trace), on="run", how="left")
     rows = rows.with_columns(
         pl.col(key).cast(pl.String),
+        *_self_share(rows),
         mean_ns=_rounded_mean(),
         share_of_kernel_time=ratio(rows["total_ns"], rows["all_ns"]),
         share_of_busy=ratio(rows["total_ns"], rows["busy_ns"]),
@@ -108,13 +121,38 @@ def top_kernels(
     return _in_order(rows.select(_columns(rows, by, explain=explain)), sort, by)
 
 
-def _launches(activity: pl.DataFrame, trace: Trace, groups: pl.DataFrame) -> pl.DataFrame:
-    """The activity that counts, with its run and group (as categories: they are compared millions of times)."""
-    return (
-        with_blocks_and_sms(activity, trace.devices)
-        .join(_run_of_source(trace), on="source", how="left")
-        .join(groups.cast({"group": pl.Categorical}), on=["kind", "name"], how="left", nulls_equal=True)
-    )
+def _launches(activity: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """The activity that counts, with its run (a category: it is compared millions of times)."""
+    return with_blocks_and_sms(activity, trace.devices).join(_run_of_source(trace), on="source", how="left")
+
+
+def _grouped(
+    launches: pl.DataFrame, labelled: pl.DataFrame, trace: Trace, by: By, capture: Trace | None
+) -> tuple[list[str], pl.DataFrame, list[pl.DataFrame]]:
+    """The key of a group, each kernel once for every group that it is in, and further figures of the groups.
+
+    Operators, modules and ranges lie in each other: a kernel is in all that are around it, and in the innermost alone
+    it counts as its own. Kernels whose group is unknown are a group for each reason.
+    """
+    if by not in ORIGINS:
+        groups = labelled.select("kind", "name", group=pl.col(_KEY[by]).cast(pl.Categorical))
+        grouped = launches.join(groups, on=["kind", "name"], how="left", nulls_equal=True)
+        return ["run", "group"], grouped, []
+    found = origins(trace, by, capture=capture)
+    key = ["run", "group", "reason"]
+    unknown = found.own.filter(pl.col("group").is_null())
+    members = found.members.with_columns(reason=pl.lit(None, pl.String))
+    grouped = launches.join(pl.concat([members, unknown.select(members.columns)]), on="kernel")
+    if by not in NESTED:
+        return key, grouped, []
+    own = launches.join(found.own, on="kernel").group_by(key).agg(self_ns=pl.col("duration_ns").sum())
+    everywhere = grouped.select(key).unique().join(own, on=key, how="left", nulls_equal=True)
+    return key, grouped, [everywhere.with_columns(pl.col("self_ns").fill_null(0))]
+
+
+def _self_share(rows: pl.DataFrame) -> Iterator[pl.Series]:
+    if "self_ns" in rows.columns:
+        yield ratio(rows["self_ns"], rows["all_ns"]).alias("self_share")
 
 
 def _run_of_source(trace: Trace) -> pl.DataFrame:
@@ -184,14 +222,21 @@ def _rounded_mean() -> pl.Expr:
 
 
 def _columns(rows: pl.DataFrame, by: By, *, explain: bool) -> list[str]:
-    optional = {"group": by != "name", "rule": explain, "clipped_total_ns": "clipped_total_ns" in rows.columns}
-    return [column for column in _ORDER if optional.get(column, True)]
+    optional = {"group": by != "name", "rule": explain}
+    there = {"reason", "self_ns", "self_share", "clipped_total_ns"}
+    return [column for column in _ORDER if optional.get(column, column not in there or column in rows.columns)]
+
+
+def default_sort(by: By) -> Sort:
+    """What rows are sorted by where nobody says: groups that lie in each other by what is their own."""
+    return "self" if by in NESTED else "total"
 
 
 def _in_order(rows: pl.DataFrame, sort: Sort, by: By) -> pl.DataFrame:
     runs = sorted(rows["run"].unique().drop_nulls(), key=natural_key)
     place = pl.col("run").replace_strict({run: at for at, run in enumerate(runs)}, return_dtype=pl.UInt32)
-    name = "kernel" if by == "name" else "group"
+    names = ["kernel"] if by == "name" else [name for name in ("group", "reason") if name in rows.columns]
     if sort == "name":
-        return rows.sort(place, name)
-    return rows.sort(place, SORTED_BY[sort], name, descending=[False, True, False], nulls_last=True)
+        return rows.sort(place, *names, nulls_last=by in ORIGINS)
+    column = SORTED_BY[sort] if SORTED_BY[sort] in rows.columns else "total_ns"
+    return rows.sort(place, column, *names, descending=[False, True, *(False for _ in names)], nulls_last=True)

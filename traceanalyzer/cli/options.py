@@ -98,6 +98,12 @@ class Inputs:
             trace = read(self.paths, tables=tables, progress=progress, **self.reading)
         return select(trace, **self.selection) if any(self.selection.values()) else trace
 
+    def read_beside(self, path: Path, *tables: str) -> Trace:
+        """Read these event tables of another file (or folder), all of it, in the same way."""
+        from traceanalyzer.ingest.reader import read
+
+        return read([str(path)], tables=tables, **self.reading)
+
 
 @dataclass(frozen=True)
 class Printer:

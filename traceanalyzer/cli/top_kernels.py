@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from traceanalyzer.choices import BYS, SORTS, By, Sort
+from traceanalyzer.choices import BYS, ORIGINS, SORTS, By, Sort
 from traceanalyzer.cli import options
 
 if TYPE_CHECKING:
     from traceanalyzer.classify.rules import RuleTable
+
+#: What links are made of.
+HOST_TABLES = ("launches", "ops", "annotations", "python_calls", "flows")
 
 
 @click.command("top-kernels", epilog="Example: traceanalyze top-kernels run/ --by class --rank 0-3")
@@ -20,7 +24,14 @@ if TYPE_CHECKING:
     type=click.Choice(BYS),
     default="name",
     show_default=True,
-    help="One row per full name, short name or class of work.",
+    help="One row per full name, short name or class of work; or per operator, nn.Module, annotation, python stack "
+    "or input shapes that launched it.",
+)
+@click.option(
+    "--capture",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="FILE",
+    help="A trace of the capture of the graphs that are replayed: it knows their operators, modules and shapes.",
 )
 @click.option(
     "--filter", "pattern", metavar="REGEX", help="Only kernels whose full name matches; shares stay as they are."
@@ -35,7 +46,9 @@ if TYPE_CHECKING:
 )
 @options.limit
 @click.option(
-    "--sort", type=click.Choice(SORTS), default="total", show_default=True, help="Largest first; names in order."
+    "--sort",
+    type=click.Choice(SORTS),
+    help="Largest first; names in order. Default: total; self where groups lie in each other (op, module, annotation).",
 )
 @options.class_rules
 @click.option("--explain", is_flag=True, help="Say what every figure means, and which rule gave each class.")
@@ -43,10 +56,11 @@ if TYPE_CHECKING:
 def command(
     inputs: options.Inputs,
     by: By,
+    capture: Path | None,
     pattern: str | None,
     classes: tuple[tuple[str, ...], ...],
     limit: int | None,
-    sort: Sort,
+    sort: Sort | None,
     rules: RuleTable,
     explain: bool,  # noqa: FBT001
     printer: options.Printer,
@@ -54,14 +68,21 @@ def command(
     """Which kernels does the GPU time go to?
 
     Kernels by time, with their share of all kernel time, how often and how long they ran, and how much of the GPU their
-    launches can fill. Copies and sets appear as a class of their own in --by class.
+    launches can fill. Copies and sets appear as a class of their own in --by class. By op, module and annotation a
+    kernel is in every group around its launch, and counts as its own (self) in the innermost.
     """
     from traceanalyzer.analyses.top_kernels import top_kernels
     from traceanalyzer.reports import top_kernels as report
 
-    trace = inputs.read("kernels")
+    if capture and (by not in ORIGINS or by == "annotation"):
+        raise click.UsageError("--capture tells operators; it goes with --by op, module, stack or shape")
+    tables = HOST_TABLES if by in ORIGINS else ()
+    trace = inputs.read("kernels", *tables)
+    captured = inputs.read_beside(capture, "kernels", *tables) if capture else None
     wanted = [name for names in classes for name in names]
-    rows = top_kernels(trace, by=by, filter=pattern, classes=wanted, sort=sort, rules=rules, explain=explain)
+    rows = top_kernels(
+        trace, by=by, filter=pattern, classes=wanted, sort=sort, rules=rules, capture=captured, explain=explain
+    )
     limit = printer.limit(limit)
     printer.show(
         report.build(trace, rows, by=by, sort=sort, filter=pattern, classes=wanted, limit=limit, explain=explain)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import polars as pl
 
 from traceanalyzer.analyses import overview, top_kernels
+from traceanalyzer.analyses.origins import REASONS, REMEDIES
 from traceanalyzer.choices import By, Sort
+from traceanalyzer.notes import Note
 from traceanalyzer.report import Column, Remainder, Report, Section
 from traceanalyzer.reports import shared
+from traceanalyzer.text import counted
 from traceanalyzer.trace import Trace
 
 #: A kernel is marked where it fills less of the SMs than this and takes at least that share of the kernel time.
@@ -19,7 +22,10 @@ LOW_FILL, LARGE_SHARE = 0.5, 0.05
 _MARKED = (
     f"! fills less than {LOW_FILL:.0%} of the SMs (blocks / SMs) and takes {LARGE_SHARE:.0%} or more of the kernel time"
 )
-_NOUNS: dict[By, str] = {"name": "kernel", "short": "short name", "class": "class"}
+_NOUNS: dict[By, str] = {
+    "name": "kernel", "short": "short name", "class": "class", "op": "operator", "module": "module",
+    "annotation": "annotation", "stack": "stack", "shape": "shape",
+}  # fmt: skip
 
 
 def build(
@@ -27,7 +33,7 @@ def build(
     rows: pl.DataFrame,
     *,
     by: By = "name",
-    sort: Sort = "total",
+    sort: Sort | None = None,
     filter: str | None = None,
     classes: Sequence[str] = (),
     limit: int = 0,
@@ -43,7 +49,9 @@ def build(
     shown = [frame.head(limit) if limit else frame for frame in per_run]
     nothing = shared.no_kernels(trace, filter, classes)
     traces = shared.traces(devices)
-    columns = _columns(by, sort, rows, several_ranks=any(len(run["ranks"]) > 1 for run in runs))
+    columns = _columns(
+        by, sort or top_kernels.default_sort(by), rows, several_ranks=any(len(run["ranks"]) > 1 for run in runs)
+    )
     sections = [
         _section(run, each, cut, by, columns, nothing) for run, each, cut in zip(runs, per_run, shown, strict=True)
     ]
@@ -53,9 +61,35 @@ def build(
         sections=sections,
         data={"rows": pl.concat(shown) if shown else rows},
         traces=traces,
-        notes=shared.notes(trace),
+        notes=[*shared.notes(trace), *_unknown(rows, by)],
         definitions=_definitions([*traces.columns, *rows.columns]) if explain else {},
     )
+
+
+def _unknown(rows: pl.DataFrame, by: By) -> Iterator[Note]:
+    """How much has no group, and why: one note per reason."""
+    if "reason" not in rows.columns:
+        return
+    time = "self_ns" if "self_ns" in rows.columns else "total_ns"
+    found = rows.drop_nulls("reason").group_by("reason").agg(pl.col("count", time).sum()).sort(time, descending=True)
+    for reason, count, _ in found.iter_rows():
+        text = f"{counted(count, 'kernel')} without {_NOUNS[by]}: {REASONS[reason]}"
+        remedy = f"; {REMEDIES[reason]}" if reason in REMEDIES else ""
+        yield Note("info", f"unknown-{by}", text + remedy, None, count)
+
+
+def _remedies(rows: pl.DataFrame) -> list[str]:
+    """How to learn what is unknown."""
+    reasons = rows["reason"].drop_nulls().to_list() if "reason" in rows.columns else []
+    return [f"{REASONS[reason]}: {REMEDIES[reason]}" for reason in reasons if reason in REMEDIES]
+
+
+def _named(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows with a text in the place of a group that is unknown."""
+    if "reason" not in frame.columns:
+        return frame
+    texts = {reason: f"unknown: {text}" for reason, text in REASONS.items()}
+    return frame.with_columns(group=pl.coalesce("group", pl.col("reason").replace_strict(texts, default=None)))
 
 
 def _definitions(figures: list[str]) -> dict[str, str]:
@@ -70,7 +104,7 @@ def _section(
     # Collectives are meant to run on few SMs, beside compute.
     compute = pl.col("class").ne_missing("communication")
     marked = (pl.col("sm_fill") < LOW_FILL) & (pl.col("share_of_kernel_time") >= LARGE_SHARE) & compute
-    frame = shown.with_columns(underfilled=marked.fill_null(value=False))
+    frame = _named(shown).with_columns(underfilled=marked.fill_null(value=False))
     return Section(
         frame=frame,
         columns=columns,
@@ -78,7 +112,7 @@ def _section(
         facts=shared.run_facts(run),
         empty=nothing,
         remainder=_remainder(rows.slice(shown.height), by),
-        footnotes=[_MARKED] if frame["underfilled"].any() else [],
+        footnotes=[*([_MARKED] if frame["underfilled"].any() else []), *_remedies(rows)],
     )
 
 
@@ -87,18 +121,22 @@ def _remainder(rest: pl.DataFrame, by: By) -> Remainder | None:
         return None
     plural = "classes" if by == "class" else f"{_NOUNS[by]}s"
     noun = _NOUNS[by] if rest.height == 1 else plural
-    return Remainder(rest.height, noun, int(rest["total_ns"].sum()), float(rest["share_of_kernel_time"].sum()))
+    time, share = ("self_ns", "self_share") if "self_ns" in rest.columns else ("total_ns", "share_of_kernel_time")
+    return Remainder(rest.height, noun, int(rest[time].sum()), float(rest[share].sum()))
 
 
 def _columns(by: By, sort: Sort, rows: pl.DataFrame, *, several_ranks: bool) -> list[Column]:
     name = Column("short_name", "kernel", "name") if by == "name" else Column("group", _NOUNS[by], "name")
+    nested = "self_ns" in rows.columns
     columns = [
         name,
         Column("class", "class", "class", optional=2),
         Column("rule", "rule", "text"),
+        Column("self_ns", "self", "time", unit_of="total"),
+        Column("self_share", "share", "share", bar=True),
         Column("total_ns", "total", "time", unit_of="total"),
         Column("clipped_total_ns", "clipped", "time", unit_of="total"),
-        Column("share_of_kernel_time", "share", "share", bar=True),
+        Column("share_of_kernel_time", "of all" if nested else "share", "share", bar=not nested),
         Column("share_of_busy", "of busy", "share", optional=6),
         Column("count", "count", "count"),
         Column("ranks", "ranks", "count", optional=5),
