@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -246,4 +247,23 @@ def test_communication_of_the_b200_trace() -> None:
 
 @needs_cases
 def test_the_case_of_sum_against_union() -> None:
-    check_conservation(ta.read(next(CASES.glob("s08-*")) / "in", cache=False))
+    """Of 200 µs of communication 150 are behind compute; what copies have for themselves is 10 µs."""
+    folder = next(CASES.glob("s08-*"))
+    (wanted,) = json.loads((folder / "expect.json").read_text())["ranks"]
+    recorded = ta.read(folder / "in", cache=False)
+    check_conservation(recorded)
+    rows = breakdown(recorded)
+    totals = dict(rows.group_by("state").agg(pl.col("total_ns").sum()).iter_rows())
+    assert {state: total / 1000 for state, total in totals.items()} == {
+        "compute": wanted["compute_union_us"],
+        "communication": wanted["comm_exposed_us"],
+        "memory": wanted["memcpy_not_overlapped_by_kernels_us"],
+        "idle": wanted["gpu_idle_us"],
+    }
+    assert rows["hidden_communication_ns"].sum() / 1000 == wanted["comm_overlapped_by_compute_us"]
+
+
+@needs_cases
+def test_copies_of_rocm_that_are_kernels_are_memory() -> None:
+    rows = breakdown(ta.read(next(CASES.glob("s12-*")) / "in", cache=False))
+    assert rows.filter(state="memory")["total_ns"].item() == 25_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import subprocess
 import sys
@@ -16,9 +17,11 @@ from hypothesis import strategies as st
 from traceanalyzer import cli
 from traceanalyzer.analyses.occupancy import occupancy
 from traceanalyzer.classify.rules import CLASSES
+from traceanalyzer.errors import UsageError
 from traceanalyzer.plots.occupancy import draw
 from traceanalyzer.plots.palette import CLASS_COLOURS
 from traceanalyzer.plots.placing import Anchor, Box, place
+from traceanalyzer.text import visible
 
 SAMPLES = Path(__file__).parent.parent / "sample_traces"
 EVENTS = [
@@ -31,7 +34,7 @@ EVENTS = [
 
 def texts(picture: bytes) -> str:
     """What an SVG says: the comments in which matplotlib repeats the text that it draws as paths."""
-    return "\n".join(re.findall(r"<!-- (.*?) -->", picture.decode()))
+    return html.unescape("\n".join(re.findall(r"<!-- (.*?) -->", picture.decode(), re.DOTALL)))
 
 
 def test_the_picture_says_which_kernel_does_not_fill_the_gpu() -> None:
@@ -51,6 +54,34 @@ def test_any_trace_has_a_picture(events: list[dict[str, object]]) -> None:
     assert draw(rows, "png").startswith(b"\x89PNG\r\n\x1a\n")
     title = "SM fill of no kernel is known" if rows["sm_fill"].is_null().all() else ""
     assert title in texts(draw(rows, "svg"))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["__cublas$lt$matmul", "$\\frac{", "核心_kernel", "two\nlines\x1b[31m", "&<svg>", ""])
+def test_any_name_can_be_drawn(name: str) -> None:
+    """No formula, no missing sign and no control character stops or changes a picture."""
+    event = kernel(name, at=0, dur=10, grid=(20, 1, 1), block=(64, 1, 1), registers=32, shared_memory=0)
+    rows = occupancy(trace([event], run=f"run {name}"), by="kernel")
+    said = texts(draw(rows, "svg"))
+    assert f"{visible(rows['short_name'].item())} fills 20% of the SMs" in said
+    assert visible(f"run {name}  ·  one dot") in said
+    assert draw(rows, "png").startswith(b"\x89PNG")
+
+
+def test_settings_of_the_program_around_change_nothing_and_stay() -> None:
+    import matplotlib as mpl
+
+    rows = occupancy(trace(EVENTS), by="kernel")
+    plain = draw(rows, "svg")
+    with mpl.rc_context({"font.size": 30, "axes.facecolor": "black"}):
+        assert draw(rows, "svg") == plain
+        assert mpl.rcParams["font.size"] == 30
+
+
+def test_a_picture_that_no_program_shows_is_refused() -> None:
+    many = pl.concat([occupancy(trace(EVENTS[:1], run=f"run {at}"), by="kernel") for at in range(40)])
+    with pytest.raises(UsageError, match="pixels tall; choose fewer runs with --run"):
+        draw(many, "png")
 
 
 def test_runs_have_a_panel_each() -> None:

@@ -23,7 +23,7 @@ from traceanalyzer.plots.palette import (
     colour_of,
 )
 from traceanalyzer.plots.placing import Anchor, Box, place
-from traceanalyzer.text import middle
+from traceanalyzer.text import middle, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,6 +59,7 @@ class _Dot:
         return max(self.share * _WHOLE_AREA, _LEAST_AREA)
 
 
+@canvas.isolated
 def draw(rows: pl.DataFrame, format: PlotFormat, *, devices: dict[str, str] | None = None) -> bytes:
     """The picture of `occupancy(by="kernel")`, one panel a run; `devices` says what each run ran on.
 
@@ -82,7 +83,7 @@ def _dots(rows: pl.DataFrame) -> list[_Dot]:
     known = rows.drop_nulls("sm_fill").sort("total_ns", "kernel", descending=[True, False])
     return [
         _Dot(
-            name=row["short_name"] or "",
+            name=visible(row["short_name"] or ""),
             kernel_class=row["class"],
             share=row["share_of_kernel_time"] or 0.0,
             fill=row["sm_fill"],
@@ -124,7 +125,9 @@ def _prepare(axes: Axes, rows: pl.DataFrame, run: str, device: str) -> None:
             zorder=4 if dot.standing_out else 3, clip_on=False,
         )  # fmt: skip
     axes.set_title(_title(dots), loc="left", fontsize=canvas.size("title"), color=INK, fontweight="bold", pad=26)
-    below = "  ·  ".join(filter(None, (run, device, "one dot a kernel, its area the time it took", _not_drawn(rows))))
+    below = "  ·  ".join(
+        filter(None, (visible(run), device, "one dot a kernel, its area the time it took", _not_drawn(rows)))
+    )
     axes.text(0, 1.015, below, transform=axes.transAxes, fontsize=canvas.size("small"), color=QUIET_INK, va="bottom")
     _legend(axes, dots)
 

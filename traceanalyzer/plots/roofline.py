@@ -18,7 +18,7 @@ from traceanalyzer.hardware.rates import Rates
 from traceanalyzer.plots import canvas
 from traceanalyzer.plots.palette import GRID_INK, GROUND, INK, QUIET_INK, UNKNOWN_COLOUR, colour_of
 from traceanalyzer.plots.placing import Anchor, Box, place
-from traceanalyzer.text import middle
+from traceanalyzer.text import middle, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,6 +47,7 @@ class _Bar:
         return self.share >= _LARGE and self.reached is not None and self.reached < _LOW
 
 
+@canvas.isolated
 def draw(
     rows: pl.DataFrame, format: PlotFormat, *, roofs: Mapping[str, Rates | None], devices: Mapping[str, Sequence[str]]
 ) -> bytes:
@@ -76,7 +77,7 @@ def _bars(rows: pl.DataFrame) -> list[_Bar]:
     """The longest first; what is thin comes together at the end."""
     total = int(rows["total_ns"].sum()) or 1
     bars = [
-        _Bar(row["short_name"] or "", row["class"], row["total_ns"] / total, row["share_of_roof"], _rate(row))
+        _Bar(visible(row["short_name"] or ""), row["class"], row["total_ns"] / total, row["share_of_roof"], _rate(row))
         for row in rows.sort("total_ns", "kernel", descending=[True, False]).iter_rows(named=True)
     ]
     thick = [bar for bar in bars if bar.share >= _THIN]
@@ -105,7 +106,9 @@ def _draw_bars(axes: Axes, bars: Sequence[_Bar], run: str, device: str) -> None:
         _draw_bar(axes, bar, top)
         top += bar.share
     axes.set_title(_title(bars), loc="left", fontsize=canvas.size("title"), color=INK, fontweight="bold", pad=26)
-    below = "  ·  ".join(filter(None, (run, device, "height: time  ·  length: part of the roof  ·  grey: unknown")))
+    below = "  ·  ".join(
+        filter(None, (visible(run), device, "height: time  ·  length: part of the roof  ·  grey: unknown"))
+    )
     axes.text(0, 1.015, below, transform=axes.transAxes, fontsize=canvas.size("small"), color=QUIET_INK, va="bottom")
 
 
