@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LOW_FILL, LARGE_SHARE = 0.5, 0.05
 #: Dots nearer to each other than this, on both axes, have one label.
 _TOGETHER = 0.03
-_MOST_LABELS, _LONGEST_LABEL, _LEAST_LABELLED = 10, 40, 0.003
+_MOST_LABELS, _LONGEST_LABEL, _LONGEST_IN_TITLE, _LEAST_LABELLED = 10, 40, 36, 0.003
 #: Area in points² of a dot of the whole kernel time; no dot is smaller than the least.
 _WHOLE_AREA, _LEAST_AREA = 5200.0, 14.0
 #: Where dots of unknown occupancy stand.
@@ -138,7 +138,8 @@ def _title(dots: Sequence[_Dot]) -> str:
     worst = next((dot for dot in dots if dot.standing_out), None)
     if worst is None:
         return f"No compute kernel of {LARGE_SHARE:.0%} or more of the time fills less than {LOW_FILL:.0%} of the SMs"
-    return f"{middle(worst.name, 48)} fills {worst.fill:.0%} of the SMs and takes {worst.share:.0%} of the kernel time"
+    name = middle(worst.name, _LONGEST_IN_TITLE)
+    return f"{name} fills {worst.fill:.0%} of the SMs and takes {worst.share:.0%} of the kernel time"
 
 
 def _not_drawn(rows: pl.DataFrame) -> str:

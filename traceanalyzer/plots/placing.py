@@ -61,22 +61,23 @@ def place(anchors: Sequence[Anchor], room: Box, *, taken: Sequence[Box] = ()) ->
     return placed
 
 
-#: Where a label may stand, as seen from its dot: steps of its reach across and up, and steps of the label's own height.
+#: Where a label may stand, as seen from its dot: steps of its reach across and up, of the label's own height up, and of
+#: half its width across.
 _PLACES = (
-    (1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (1, 0, 0.6), (1, 0, -0.6), (-1, 0, 0.6), (-1, 0, -0.6),
-    (0.7, 0.7, 0), (0.7, -0.7, 0), (-0.7, 0.7, 0), (-0.7, -0.7, 0),
+    (1, 0, 0, 1), (-1, 0, 0, -1), (0, 1, 0.5, 0), (0, -1, -0.5, 0), (1, 0, 0.6, 1), (1, 0, -0.6, 1), (-1, 0, 0.6, -1),
+    (-1, 0, -0.6, -1), (0.7, 0.7, 0.5, 1), (0.7, -0.7, -0.5, 1), (-0.7, 0.7, 0.5, -1), (-0.7, -0.7, -0.5, -1),
+    (1, 1, 0.5, -1), (1, -1, -0.5, -1), (-1, 1, 0.5, 1), (-1, -1, -0.5, 1),
 )  # fmt: skip
 
 
 def _around(anchor: Anchor) -> Iterator[Box]:
-    """Places beside a dot, so near that no line is needed: right, left, above, below, then in between."""
+    """Places beside a dot, so near that no line is needed: right, left, above, below, then in between.
+
+    The last are above and below with one end over the dot's edge, for dots at the edge of the room.
+    """
     for distance in (3, 8, 14):
         reach = anchor.radius + distance
-        for across, up, raised in _PLACES:
-            x = anchor.x + across * reach + _sign(across) * anchor.width / 2
-            y = anchor.y + up * reach + (_sign(up) / 2 + raised) * anchor.height
+        for across, up, raised, shifted in _PLACES:
+            x = anchor.x + across * reach + shifted * anchor.width / 2
+            y = anchor.y + up * reach + raised * anchor.height
             yield Box(x - anchor.width / 2, y - anchor.height / 2, x + anchor.width / 2, y + anchor.height / 2)
-
-
-def _sign(number: float) -> int:
-    return (number > 0) - (number < 0)
