@@ -26,6 +26,7 @@ COMMANDS = {
     "classes": "traceanalyzer.cli.classes",
     "occupancy": "traceanalyzer.cli.occupancy",
     "bandwidth": "traceanalyzer.cli.bandwidth",
+    "idle-gaps": "traceanalyzer.cli.idle_gaps",
     "steps": "traceanalyzer.cli.steps",
     "schema": "traceanalyzer.cli.schema",
     "cache": "traceanalyzer.cli.cache",

@@ -33,6 +33,6 @@ def command(
     from traceanalyzer.analyses.findings import findings
     from traceanalyzer.reports import findings as report
 
-    trace = inputs.read("kernels", "launches", "ops", "annotations", "python_calls", "flows", "collectives")
+    trace = inputs.read("kernels", "launches", "ops", "annotations", "python_calls", "flows", "collectives", "slices")
     rows = findings(trace, rules=rules)
     printer.show(report.build(trace, rows, limit=printer.limit(limit), explain=explain))

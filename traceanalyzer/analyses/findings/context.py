@@ -10,6 +10,7 @@ import polars as pl
 
 from traceanalyzer.analyses.bandwidth import bandwidth
 from traceanalyzer.analyses.device_time import device_time
+from traceanalyzer.analyses.idle import idle_gaps
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.select import select
 from traceanalyzer.analyses.sm_fill import with_blocks_and_sms
@@ -69,6 +70,11 @@ class RunContext:
         """How many steps all files of the run hold together; None where none were found."""
         found = find_steps(self.trace).steps
         return found.height or None
+
+    @cached_property
+    def gaps(self) -> pl.DataFrame:
+        """`idle_gaps`."""
+        return idle_gaps(self.trace)
 
     def a_step(self, amount: int) -> float | None:
         """An amount of the whole run as that of one step of one rank."""

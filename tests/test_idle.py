@@ -1,0 +1,236 @@
+"""Idle gaps: pieces by cause that sum to the idle time, and what the host was busy with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from builders import Event, annotation, kernel, launch, op, trace
+from hypothesis import given
+from hypothesis import strategies as st
+from shared import CASES, CORPUS, needs_cases, needs_corpus
+from strategies import linked_ranks, traces_of_ranks
+
+import traceanalyzer as ta
+from traceanalyzer import cli
+from traceanalyzer.analyses.device_time import device_time
+from traceanalyzer.analyses.idle import CAUSES, by_cause, by_host, idle_gaps
+from traceanalyzer.analyses.idle.host import holder_of_most
+from traceanalyzer.trace import Trace
+
+SAMPLES = Path(__file__).parent.parent / "sample_traces"
+
+
+def overhead(at: float, dur: float) -> Event:
+    return {**op("Activity Buffer Request", at=at, dur=dur, pid=-1, tid=0), "cat": "overhead"}
+
+
+def gap(*events: Event, call: Event | None = None) -> dict[str, Any]:
+    """The one gap, 100 to 600 us, between two kernels; the second is launched by `call`."""
+    call = call or launch(at=590, dur=5, correlation=1)
+    around = [kernel("a", at=0, dur=100), kernel("b", at=600, dur=10, correlation=1), call]
+    (row,) = idle_gaps(trace([*around, *events])).to_dicts()
+    assert row["duration_ns"] == sum(row[f"{cause}_ns"] for cause in CAUSES) == 500_000
+    assert (row["previous_kernel"], row["next_kernel"], row["start_ns"]) == ("a", "b", 100_000)
+    return row
+
+
+def us(row: dict[str, Any]) -> dict[str, float]:
+    """The pieces in us, without those that are nothing."""
+    return {cause: row[f"{cause}_ns"] / 1000 for cause in CAUSES if row[f"{cause}_ns"]}
+
+
+def test_code_of_its_own_is_host_busy_and_named() -> None:
+    row = gap(annotation("build_mask", at=150, dur=430))
+    assert us(row) == {"host_busy": 490, "launch_bound": 5, "queued": 5}
+    assert (row["cause"], row["host_op"], row["host_share"]) == ("host_busy", "build_mask", 430 / 490)
+
+
+def test_the_innermost_range_is_named_and_markers_of_steps_are_not() -> None:
+    marker = annotation("ProfilerStep#1", at=0, dur=900)
+    assert gap(marker, op("aten::tolist", at=110, dur=400))["host_op"] == "aten::tolist"
+    assert gap(marker, annotation("outer", at=100, dur=480), annotation("inner", at=200, dur=300))["host_op"] == "inner"
+
+
+def test_what_holds_less_than_half_is_not_named() -> None:
+    row = gap(annotation("short", at=150, dur=200))
+    assert (row["host_op"], row["host_share"]) == (None, None)
+
+
+def test_waiting_and_launching_anew_is_sync() -> None:
+    """The host waits until 570, and needs 20 us for the next launch."""
+    row = gap(launch("cudaStreamSynchronize", at=50, dur=520))
+    assert us(row) == {"sync": 490, "launch_bound": 5, "queued": 5}
+
+
+def test_long_work_after_a_wait_is_work() -> None:
+    row = gap(launch("cudaStreamSynchronize", at=50, dur=60), annotation("build", at=115, dur=470))
+    assert us(row) == {"host_busy": 480, "sync": 10, "launch_bound": 5, "queued": 5}
+    assert row["host_op"] == "build"
+
+
+def test_launching_all_the_time_is_launch_bound() -> None:
+    calls = [launch("cudaMalloc", at=90 + 40 * i, dur=38) for i in range(13)]
+    row = gap(*calls)
+    assert us(row) == {"launch_bound": 495, "queued": 5}
+
+
+def test_what_was_launched_in_time_is_queued() -> None:
+    assert us(gap(call=launch(at=20, dur=5, correlation=1))) == {"queued": 500}
+
+
+def test_the_launch_of_a_graph_is_a_cause_of_its_own() -> None:
+    row = gap(call=launch("cudaGraphLaunch", at=80, dur=450, correlation=1))
+    assert us(row) == {"queued": 70, "graph_launch": 430}
+    assert row["cause"] == "graph_launch"
+
+
+def test_work_of_the_profiler_is_taken_out_of_all_others() -> None:
+    assert us(gap(overhead(200, 300), call=launch(at=110, dur=480, correlation=1))) == {
+        "launch_bound": 190, "queued": 10, "profiler": 300,
+    }  # fmt: skip
+    row = gap(overhead(200, 300), annotation("build", at=100, dur=490))
+    assert us(row) == {"host_busy": 190, "launch_bound": 5, "queued": 5, "profiler": 300}
+
+
+def test_waiting_for_ranks_is_a_cause_of_its_own() -> None:
+    row = gap(op("c10d::ProcessGroup.wait", at=100, dur=470))
+    assert us(row) == {"launch_bound": 25, "queued": 5, "comm_wait": 470}
+
+
+def test_without_a_launch_nothing_is_known() -> None:
+    row = gap(call=launch(at=590, dur=5, correlation=77))
+    assert us(row) == {"unknown": 500}
+
+
+def test_a_clock_that_differs_makes_no_negative_piece() -> None:
+    assert us(gap(call=launch(at=700, dur=5, correlation=1))) == {"host_busy": 500}
+
+
+def test_causes_and_hosts_are_summed_by_run() -> None:
+    rows = idle_gaps(trace([
+        kernel("a", at=0, dur=100), kernel("b", at=600, dur=10, correlation=1), launch(at=590, dur=5, correlation=1),
+        annotation("build", at=150, dur=430),
+    ]))  # fmt: skip
+    assert by_cause(rows).rows() == [
+        ("run", "host_busy", 1, 490_000, 0.98), ("run", "launch_bound", 1, 5_000, 0.01),
+        ("run", "queued", 1, 5_000, 0.01),
+    ]  # fmt: skip
+    assert by_host(rows).rows() == [("run", "build", 1, 490_000)]
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("context", ["4k", "16k", "64k"])
+def test_the_mask_is_what_the_device_waits_for(mode: str, context: str) -> None:
+    """Of the idle time most is the mask, never the draft tree; as much of it as the host measured itself."""
+    folder = SAMPLES / f"mask-{context}-{mode}"
+    rows = idle_gaps(ta.read(folder))
+    assert by_cause(rows).row(0)[1] == "host_busy"
+    hosts = {name: total for _, name, _, total in by_host(rows).iter_rows()}
+    assert max(hosts, key=lambda name: hosts[name]) == "build_tree_mask"
+    assert hosts.get("build_draft_tree", 0) < 0.02 * hosts["build_tree_mask"]
+    truth = json.loads((folder / "truth.json").read_text())
+    measured = sum(sum(rank["profiled"]["host_mask_ns"]) for rank in truth["ranks"])
+    # the copy of the mask to the device runs inside of it, while the device is busy
+    assert 0.5 * measured < hosts["build_tree_mask"] < 1.05 * measured
+
+
+@pytest.mark.parametrize("run", ["healthy-eager", "sparse-graph", "cast-gpu-only"])
+def test_the_gaps_of_a_host_that_is_ahead_are_queued(run: str) -> None:
+    assert by_cause(idle_gaps(ta.read(SAMPLES / run))).row(0)[1] == "queued"
+
+
+@needs_cases
+def test_s17_every_gap_has_the_cause_that_a_person_sees() -> None:
+    rows = idle_gaps(ta.read(next(CASES.glob("s17-*")) / "in"))
+    assert rows["duration_ns"].to_list() == [300_000, 12_000, 60_000, 800_000]
+    assert rows["cause"].to_list() == ["host_busy", "queued", "launch_bound", "profiler"]
+    assert rows["host_op"][0] == "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    assert rows["profiler_ns"].to_list() == [0, 0, 0, 785_000]
+
+
+def assert_conserved(trace: Trace) -> None:
+    rows = idle_gaps(trace)
+    sums = rows.select(pl.sum_horizontal(f"{cause}_ns" for cause in CAUSES).alias("sum"))["sum"]
+    assert (sums == rows["duration_ns"]).all()
+    assert all((rows[f"{cause}_ns"] >= 0).all() for cause in CAUSES)
+    key = ["path", "device"]
+    idle = device_time(trace).join(trace.ranks.select("source", "path"), on="source").filter(pl.col("idle_ns") > 0)
+    wanted = idle.select("path", pl.col("device").cast(pl.String), "idle_ns").sort(key)
+    assert rows.group_by(key).agg(pl.col("duration_ns").sum()).sort(key).rows() == wanted.rows()
+    assert by_cause(rows)["total_ns"].sum() == rows["duration_ns"].sum()
+
+
+@given(traces_of_ranks())
+def test_causes_sum_to_the_idle_time(ranks: Trace) -> None:
+    assert_conserved(ranks)
+
+
+@given(linked_ranks())
+def test_causes_sum_to_the_idle_time_where_hosts_are_known(ranks: Trace) -> None:
+    assert_conserved(ranks)
+
+
+@needs_corpus
+@pytest.mark.parametrize("folder", sorted(path.name for path in CORPUS.glob("*") if path.is_dir()))
+def test_causes_of_real_files_sum_to_the_idle_time(folder: str) -> None:
+    try:
+        trace = ta.read(CORPUS / folder, cache=False)
+    except ta.UnreadableError:
+        pytest.skip("no trace")
+    assert_conserved(trace)
+
+
+_TIMES = st.tuples(st.integers(0, 40), st.integers(1, 20))
+
+
+@given(st.lists(_TIMES, max_size=8), st.lists(_TIMES, max_size=6))
+def test_the_holder_of_most_is_that_of_a_walk_instant_by_instant(
+    spans: list[tuple[int, int]], stretches: list[tuple[int, int]]
+) -> None:
+    nested = [(at, dur) for i, (at, dur) in enumerate(spans) if not _crosses(at, dur, spans[:i])]
+    frame = pl.DataFrame(
+        {
+            "name": [f"s{i}" for i in range(len(nested))], "t": [0] * len(nested),
+            "start_ns": [at * 10_000 for at, _ in nested], "duration_ns": [dur * 10_000 for _, dur in nested],
+        },
+        schema={"name": pl.String, "t": pl.Int64, "start_ns": pl.Int64, "duration_ns": pl.Int64},
+    )  # fmt: skip
+    asked = pl.DataFrame(
+        [(0, at * 10_000, (at + dur) * 10_000) for at, dur in stretches],
+        schema={"t": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row",
+    )  # fmt: skip
+    found = holder_of_most(frame, asked, ["t"])["covered_ns"].to_list()
+    assert found == [_most(nested, at, at + dur) for at, dur in stretches]
+
+
+def _crosses(at: int, dur: int, others: list[tuple[int, int]]) -> bool:
+    """Whether a span overlaps another without one of them holding the other, or begins where it does."""
+    return any(
+        (start < at < start + length < at + dur) or (at < start < at + dur < start + length) or at == start
+        for start, length in others
+    )
+
+
+def _most(spans: list[tuple[int, int]], since: int, until: int) -> int | None:
+    counts: dict[int, int] = {}
+    for instant in range(since, until):
+        holding = [(start, i) for i, (start, length) in enumerate(spans) if start <= instant < start + length]
+        if holding:
+            counts[max(holding)[1]] = counts.get(max(holding)[1], 0) + 1
+    return max(counts.values()) * 10_000 if counts else None
+
+
+def test_the_command_names_cause_and_culprit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["idle-gaps", str(SAMPLES / "mask-64k-eager"), "--limit", "3"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("host_busy") < out.index("launch_bound")
+    assert "build_tree_mask" in out
+    assert cli.main(["idle-gaps", str(SAMPLES / "mask-64k-eager"), "--format", "json", "--limit", "3"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    longest = content["rows"][0]
+    assert (longest["cause"], longest["host_op"]) == ("host_busy", "build_tree_mask")
+    assert {each["cause"] for each in content["causes"]} <= set(CAUSES)

@@ -1,0 +1,120 @@
+"""The pieces of a gap: what the thread that launched the next work did while the device had none.
+
+The gap ends with some activity, and that was started by a call on some thread. From the end of that call on the work
+was `queued`: the device had it and did not begin yet. During the call it was being launched. Before the call the thread
+did other things; the runtime calls among them say which: it waited for the device, it launched, or it ran code of its
+own.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from traceanalyzer.analyses import intervals
+from traceanalyzer.analyses.launched import GRAPH_LAUNCH
+from traceanalyzer.trace import Trace
+
+CAUSES = ("host_busy", "sync", "launch_bound", "queued", "comm_wait", "graph_launch", "profiler", "unknown")
+#: Between two calls of the runtime a thread needs so much for an operator; more is work of its own.
+SHORT_NS = 50_000
+#: Calls in which the host waits for the device: also copies that return only when they are done.
+_WAITS = r"(?i)synchronize|^(cuda|hip)memcpy$|memcpywithstream|^(cuda|hip)free$"
+#: Host ranges and operators in which a thread waits for other ranks.
+_WAITS_FOR_RANKS = r"(?i)(nccl|c10d|gloo|process_?group).*(wait|barrier)|^barrier$|work\.wait"
+_OVERHEAD = "overhead"
+#: One thread of one file.
+THREAD = ["source", "pid", "tid"]
+
+
+def pieces(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """One `<cause>_ns` column for each of `CAUSES`; they sum to the length of the gap.
+
+    `gaps` has `source`, `start_ns`, `end_ns`, and of the call that started the activity behind the gap `pid`, `tid`,
+    `call_ns`, `call_end_ns`, `call_name`; null where no call is known. Rows keep their order.
+    """
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    called, returned = (pl.col(name).clip(start, end) for name in ("call_ns", "call_end_ns"))
+    cut = gaps.with_columns(called=called, returned=pl.max_horizontal(called, returned))
+    calls = trace.launches.with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    name = pl.col("name").cast(pl.String)
+    waits = calls.filter(name.str.contains(_WAITS)).select(*THREAD, "start_ns", "end_ns")
+    others = calls.filter(~name.str.contains(_WAITS)).select(*THREAD, "start_ns", "end_ns")
+    profiler = _overhead(trace, gaps.select(THREAD).unique())
+    waiting_for_ranks = _waits_for_ranks(trace)
+    # each takes what those before it left
+    taken = profiler
+    before = {}
+    for cause, own in (
+        ("profiler", profiler),
+        ("comm_wait", waiting_for_ranks),
+        ("sync", waits),
+        ("launch_bound", others),
+    ):
+        left = own if cause == "profiler" else intervals.subtract(own, taken, THREAD)
+        before[cause] = _covered(left, cut, "start_ns", "called")
+        taken = pl.concat([taken, own])
+    overhead_in_call = _covered(profiler, cut, "called", "returned")
+    cut = cut.with_columns(
+        waited=_waited(waits, cut), in_call_ns=pl.col("returned") - pl.col("called") - overhead_in_call,
+        overhead_ns=overhead_in_call, **{f"before_{cause}": values for cause, values in before.items()},
+    )  # fmt: skip
+    return _as_causes(cut)
+
+
+def _as_causes(cut: pl.DataFrame) -> pl.DataFrame:
+    known = pl.col("call_ns").is_not_null()
+    replayed = pl.col("call_name").str.contains(GRAPH_LAUNCH).fill_null(value=False)
+    own_code = (
+        pl.col("called") - pl.col("start_ns")
+        - pl.sum_horizontal("before_profiler", "before_comm_wait", "before_sync", "before_launch_bound")
+    )  # fmt: skip
+    busy = own_code > SHORT_NS
+    waited = pl.col("waited") | (pl.col("before_sync") > 0)
+    zero = pl.lit(0, pl.Int64)
+    figures = {
+        "host_busy": pl.when(busy).then(own_code).otherwise(zero),
+        "sync": pl.col("before_sync") + pl.when(~busy & waited).then(own_code).otherwise(zero),
+        "launch_bound": pl.col("before_launch_bound")
+        + pl.when(~busy & ~waited).then(own_code).otherwise(zero)
+        + pl.when(replayed).then(zero).otherwise("in_call_ns"),
+        "queued": pl.col("end_ns") - pl.col("returned"),
+        "comm_wait": pl.col("before_comm_wait"),
+        "graph_launch": pl.when(replayed).then("in_call_ns").otherwise(zero),
+        "profiler": pl.col("before_profiler") + pl.col("overhead_ns"),
+        "unknown": zero,
+    }
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return cut.select(
+        pl.when(known).then(figures[cause]).otherwise(length if cause == "unknown" else zero).alias(f"{cause}_ns")
+        for cause in CAUSES
+    )
+
+
+def _covered(own: pl.DataFrame, cut: pl.DataFrame, since: str, until: str) -> pl.Series:
+    """How much of [since, until) of each row is covered on its thread."""
+    at = cut.select(*THREAD, since=since, until=pl.max_horizontal(since, until))
+    ends = (intervals.covered_until(own, at.select(*THREAD, at_ns=name), THREAD) for name in ("until", "since"))
+    until_ns, since_ns = ends
+    return until_ns - since_ns
+
+
+def _waited(waits: pl.DataFrame, cut: pl.DataFrame) -> pl.Series:
+    """Whether the thread was in a call that waits when the gap began."""
+    return _covered(waits, cut.with_columns(just=pl.col("start_ns") - 1_000), "just", "start_ns") > 0
+
+
+def _overhead(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
+    """What the profiler says of its own work. That has a row of its own, whichever thread it held up: all of them."""
+    category = pl.col("category").cast(pl.String).str.to_lowercase() == _OVERHEAD
+    rows = trace.scan("slices").filter(category).select("source", "start_ns", "duration_ns").collect()
+    return intervals.of_events(threads.join(rows, on="source"), THREAD)
+
+
+def _waits_for_ranks(trace: Trace) -> pl.DataFrame:
+    """Ranges and operators in which the host waits for other ranks."""
+    found = [
+        trace.scan(name).select("name", *THREAD, "start_ns", "duration_ns")
+        .filter(pl.col("name").cast(pl.String).str.contains(_WAITS_FOR_RANKS)).collect()
+        for name in ("ops", "annotations")
+    ]  # fmt: skip
+    return intervals.of_events(pl.concat(found), THREAD)

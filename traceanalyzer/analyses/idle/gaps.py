@@ -1,0 +1,151 @@
+"""Every stretch in which a device did nothing, with its neighbours, its causes and what the host did."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from traceanalyzer.analyses import intervals
+from traceanalyzer.analyses.arguments import need_trace
+from traceanalyzer.analyses.idle.causes import CAUSES, THREAD, pieces
+from traceanalyzer.analyses.idle.host import holder_of_most
+from traceanalyzer.analyses.launched import launched
+from traceanalyzer.analyses.ratio import ratio
+from traceanalyzer.analyses.steps.find import Found, find_steps
+from traceanalyzer.trace import Trace
+
+#: What each figure is, word for word as it is shown with `--explain`.
+DEFINITIONS = {
+    "start_ns": "start of the gap, after the first device activity of the file",
+    "duration_ns": "length of the gap: the device runs nothing on any stream; gaps of a device add up to its idle time",
+    "cause": "the cause with the largest piece of the gap",
+    "step": "step of the activity behind the gap",
+    "previous_kernel": "the activity that ended where the gap begins",
+    "next_kernel": "the activity that began where the gap ends",
+    "host_op": "the range, else the python function, else the operator that held most of the launching thread's own "
+    "time in the gap",
+    "host_share": "part of that time that it held",
+    "host_busy_ns": "the thread that launched what came next ran other code, for over 50 us",
+    "sync_ns": "it waited for the device, and then had to launch anew",
+    "launch_bound_ns": "it was in calls of the runtime (launches, allocations, events) or between two of them, and could not "
+    "keep the device fed",
+    "queued_ns": "the work was launched, and the device did not begin it yet: start-up, or a dependency on another "
+    "stream",
+    "comm_wait_ns": "it waited for other ranks",
+    "graph_launch_ns": "it was inside the call that replays a graph",
+    "profiler_ns": "the profiler worked on that thread (its own overhead rows)",
+    "unknown_ns": "no launch call of what came next was recorded",
+}
+_DEVICE = ["source", "device"]
+#: A holder has to hold so much of the time to be named.
+_MOST = 0.5
+_HOLDER = {"name": pl.String, "covered_ns": pl.Int64}
+
+
+def idle_gaps(trace: Trace, *, found: Found | None = None) -> pl.DataFrame:
+    """One row per gap of each device, in order of time, as `DEFINITIONS` says; `<cause>_ns` sum to its length.
+
+    `found` is what `find_steps` gave, where it is at hand already.
+    """
+    need_trace(trace, "idle_gaps")
+    found = found or find_steps(trace)
+    activity = trace.kernels.select("source", "device", "name", "kind", "start_ns", "duration_ns").with_columns(
+        launched(trace).select("launch"), step=found.of_kernel, end_ns=pl.col("start_ns") + pl.col("duration_ns")
+    )
+    activity = activity.filter(pl.col("duration_ns") >= 0)
+    gaps = intervals.gaps(activity.select(*_DEVICE, "start_ns", "end_ns"), _DEVICE)
+    gaps = gaps.filter(pl.col("end_ns") > pl.col("start_ns"))
+    gaps = _with_neighbours(gaps, activity)
+    gaps = _with_calls(gaps, trace)
+    gaps = pl.concat([gaps, pieces(gaps, trace)], how="horizontal")
+    gaps = _with_host(gaps, trace, found)
+    files = trace.ranks.select("source", "run", "path", "rank", "first_ns")
+    longest = pl.concat_list(f"{cause}_ns" for cause in CAUSES).list.arg_max()
+    rows = gaps.join(files, on="source", how="left", maintain_order="left").with_columns(
+        cause=longest.replace_strict(dict(enumerate(CAUSES)), return_dtype=pl.String),
+        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+        start_ns=pl.col("start_ns") - pl.col("first_ns"),
+    )
+    return rows.sort("source", "device", "start_ns").select(
+        "run", "path", "rank", pl.col("device").cast(pl.String), "step", "start_ns", "duration_ns", "cause",
+        "previous_kernel", "next_kernel", "host_op", "host_share", *(f"{cause}_ns" for cause in CAUSES),
+    )  # fmt: skip
+
+
+def by_cause(rows: pl.DataFrame) -> pl.DataFrame:
+    """`cause`, `gaps` (with a piece of it), `total_ns`, `share` of the idle time of a run, the largest first."""
+    parts = [
+        rows.group_by("run", maintain_order=True).agg(
+            cause=pl.lit(cause),
+            gaps=(pl.col(f"{cause}_ns") > 0).sum().cast(pl.Int64),
+            total_ns=pl.col(f"{cause}_ns").sum(),
+        )
+        for cause in CAUSES
+    ]
+    table = pl.concat(parts).filter(pl.col("total_ns") > 0)
+    whole = rows.group_by("run").agg(idle_ns=pl.col("duration_ns").sum())
+    table = table.join(whole, on="run", how="left")
+    return (
+        table.with_columns(share=ratio(table["total_ns"], table["idle_ns"]))
+        .sort("run", "total_ns", "cause", descending=[False, True, False])
+        .drop("idle_ns")
+    )
+
+
+def by_host(rows: pl.DataFrame) -> pl.DataFrame:
+    """What the host was busy with: `host_op`, `gaps`, `total_ns` of `host_busy`, the largest first; null: unknown."""
+    busy = rows.filter(pl.col("host_busy_ns") > 0)
+    table = busy.group_by("run", "host_op").agg(gaps=pl.len().cast(pl.Int64), total_ns=pl.col("host_busy_ns").sum())
+    return table.sort("run", "total_ns", "host_op", descending=[False, True, False], nulls_last=True)
+
+
+def _with_neighbours(gaps: pl.DataFrame, activity: pl.DataFrame) -> pl.DataFrame:
+    """What ended where the gap begins, and what began where it ends (of several that which was launched first)."""
+    text = pl.col("name").cast(pl.String)
+    before = activity.select(*_DEVICE, start_ns="end_ns", previous_kernel=text, _began="start_ns")
+    before = before.sort("_began", "previous_kernel").unique([*_DEVICE, "start_ns"], keep="last", maintain_order=True)
+    after = activity.select(*_DEVICE, "launch", "step", end_ns="start_ns", next_kernel=text)
+    after = after.sort("launch", "next_kernel", nulls_last=True).unique(
+        [*_DEVICE, "end_ns"], keep="first", maintain_order=True
+    )
+    return gaps.join(
+        before.drop("_began"), on=[*_DEVICE, "start_ns"], how="left", nulls_equal=True, maintain_order="left"
+    ).join(after, on=[*_DEVICE, "end_ns"], how="left", nulls_equal=True, maintain_order="left")
+
+
+def _with_calls(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    calls = trace.launches.select(
+        "pid", "tid", call_ns="start_ns", call_end_ns=pl.col("start_ns") + pl.col("duration_ns"),
+        call_name=pl.col("name").cast(pl.String),
+    ).with_row_index("launch")  # fmt: skip
+    return gaps.join(calls, on="launch", how="left", maintain_order="left")
+
+
+def _with_host(gaps: pl.DataFrame, trace: Trace, found: Found) -> pl.DataFrame:
+    """`host_op`, `host_share` of the gaps in which the host was busy."""
+    busy = gaps.with_row_index("gap").filter(pl.col("host_busy_ns") > 0)
+    stretches = busy.select(*THREAD, "start_ns", end_ns=pl.min_horizontal("call_ns", "end_ns"))
+    names = pl.DataFrame({"name": [None] * busy.height, "covered_ns": [0] * busy.height}, schema=_HOLDER)
+    length = (stretches["end_ns"] - stretches["start_ns"]).clip(1)
+    for family in _families(trace, found):
+        more = holder_of_most(family, stretches, THREAD)
+        enough = names["covered_ns"].fill_null(0) >= _MOST * length
+        columns = [pl.when(enough).then(names[name]).otherwise(more[name]).alias(name) for name in names.columns]
+        names = pl.select(columns)
+    share = ratio(names["covered_ns"], length)
+    named = busy.select("gap").with_columns(
+        host_op=pl.select(pl.when(share >= _MOST).then(names["name"])).to_series(),
+        host_share=pl.select(pl.when(share >= _MOST).then(share)).to_series(),
+    )
+    return gaps.with_row_index("gap").join(named, on="gap", how="left", maintain_order="left").drop("gap")
+
+
+def _families(trace: Trace, found: Found) -> list[pl.DataFrame]:
+    """Ranges but for the markers of steps, python functions, operators: the first that holds most is named."""
+    columns = ("name", *THREAD, "start_ns", "duration_ns")
+    markers = found.steps.select("source", "start_ns", pl.col("name").alias("_marker")).drop_nulls()
+    ranges = trace.annotations.filter(~pl.col("on_device")).select(columns)
+    ranges = ranges.with_columns(_marker=pl.col("name").cast(pl.String)).join(
+        markers, on=["source", "start_ns", "_marker"], how="anti"
+    )
+    calls, ops = (trace.scan(name).select(columns).collect() for name in ("python_calls", "ops"))
+    return [ranges.select(columns), calls, ops]

@@ -1,0 +1,34 @@
+"""`traceanalyze idle-gaps`."""
+
+from __future__ import annotations
+
+import click
+
+from traceanalyzer.cli import options
+
+
+@click.command("idle-gaps", epilog="Example: traceanalyze idle-gaps run/ --rank 0 --limit 5")
+@options.trace_inputs("runs", "ranks")
+@click.option("--step-marker", "marker", metavar="REGEX", help="Steps are the host ranges whose name matches.")
+@options.limit
+@options.explain
+@options.printed
+def command(
+    inputs: options.Inputs,
+    marker: str | None,
+    limit: int | None,
+    explain: bool,  # noqa: FBT001
+    printer: options.Printer,
+) -> None:
+    """Why is the GPU idle?
+
+    Every gap in which a device runs nothing, the longest first: what ran before and after, and what the thread that
+    launched the next work did meanwhile. Pieces by cause sum to the idle time exactly.
+    """
+    from traceanalyzer.analyses.idle import idle_gaps
+    from traceanalyzer.analyses.steps import find_steps
+    from traceanalyzer.reports import idle_gaps as report
+
+    trace = inputs.read("kernels", "launches", "ops", "annotations", "python_calls", "flows", "slices")
+    rows = idle_gaps(trace, found=find_steps(trace, marker=marker))
+    printer.show(report.build(trace, rows, limit=printer.limit(limit), explain=explain))

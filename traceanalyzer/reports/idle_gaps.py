@@ -1,0 +1,99 @@
+"""The report of `idle-gaps`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from traceanalyzer.analyses import idle, overview
+from traceanalyzer.analyses.labels import label
+from traceanalyzer.report import Column, Remainder, Report, Section
+from traceanalyzer.reports import shared
+from traceanalyzer.trace import Trace
+
+_CAUSES = [
+    Column("cause", "cause", "text"),
+    Column("gaps", "gaps", "count"),
+    Column("total_ns", "total", "time"),
+    Column("share", "of idle", "share", bar=True),
+    Column("meaning", "what the host did", "prose", optional=1),
+]
+_HOST = [
+    Column("host_op", "host busy with", "name"),
+    Column("gaps", "gaps", "count"),
+    Column("total_ns", "total", "time"),
+]
+_GAPS = [
+    Column("rank", "rank", "count"),
+    Column("device", "device", "text", optional=7),
+    Column("step", "step", "count", optional=5),
+    Column("start_ns", "at", "time", optional=4, unit_of="at"),
+    Column("duration_ns", "gap", "time"),
+    Column("cause", "cause", "text"),
+    Column("host_op", "host", "name"),
+    Column("host_share", "of it", "share", optional=6),
+    Column("next_short", "next kernel", "name", optional=2),
+    Column("previous_short", "previous kernel", "name", optional=3),
+]
+#: Names of what the host did that are shown for each run.
+_MOST_HOSTS = 5
+_UNNAMED = "(no range, function or operator)"
+
+
+def build(trace: Trace, rows: pl.DataFrame, *, limit: int = 0, explain: bool = False) -> Report:
+    """For each run the causes of its idle time, what the host was busy with, and its longest gaps.
+
+    `rows` are those of `idle_gaps`, in order of time.
+    """
+    devices = overview.devices(trace)
+    runs = overview.runs(trace, per_device=devices).to_dicts()
+    causes, hosts = idle.by_cause(rows), idle.by_host(rows)
+    ordered = rows.sort("run", "duration_ns", "start_ns", descending=[False, True, False])
+    sections = [section for run in runs for section in _run(run, trace, ordered, causes, hosts, limit)]
+    words = overview.DEFINITIONS | idle.DEFINITIONS
+    return Report(
+        command="idle-gaps",
+        title="Idle gaps",
+        sections=sections,
+        data={"rows": ordered, "causes": causes, "host": hosts},
+        traces=shared.traces(devices),
+        notes=shared.notes(trace, records=True),
+        definitions={name: words[name] for name in [*causes.columns, *rows.columns] if name in words and explain},
+    )
+
+
+def _run(
+    run: dict[str, Any], trace: Trace, rows: pl.DataFrame, causes: pl.DataFrame, hosts: pl.DataFrame, limit: int
+) -> list[Section]:
+    own, of_run, busy = (frame.filter(pl.col("run") == run["run"]) for frame in (rows, causes, hosts))
+    meanings = {f"{cause}_ns": meaning for cause in idle.CAUSES for meaning in [idle.DEFINITIONS[f"{cause}_ns"]]}
+    of_run = of_run.with_columns(meaning=(pl.col("cause") + "_ns").replace_strict(meanings, return_dtype=pl.String))
+    head = Section(of_run, _CAUSES, title=run["run"], facts=shared.run_facts(run), empty="the device is never idle")
+    if own.is_empty():
+        return [head]
+    sections = [head]
+    if not busy.is_empty():
+        named = busy.with_columns(pl.col("host_op").fill_null(_UNNAMED))
+        sections.append(Section(named.head(_MOST_HOSTS), _HOST, remainder=_rest(named.slice(_MOST_HOSTS), "total_ns")))
+    shown = _with_short_names(own.head(limit) if limit else own, trace)
+    sections.append(Section(shown, _GAPS, remainder=_rest(own.slice(shown.height), "duration_ns", "gap")))
+    return sections
+
+
+def _rest(rows: pl.DataFrame, total: str, noun: str = "name") -> Remainder | None:
+    if rows.is_empty():
+        return None
+    return Remainder(rows.height, noun if rows.height == 1 else f"{noun}s", int(rows[total].sum()))
+
+
+def _with_short_names(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    labels = label(trace.kernels.select("kind", "name")).select(
+        text=pl.col("name").cast(pl.String), short=pl.coalesce("short_name", pl.col("name").cast(pl.String))
+    ).unique("text")  # fmt: skip
+    for which in ("next", "previous"):
+        rows = rows.join(
+            labels.rename({"text": f"{which}_kernel", "short": f"{which}_short"}), on=f"{which}_kernel", how="left",
+            maintain_order="left",
+        )  # fmt: skip
+    return rows
