@@ -26,8 +26,8 @@ DEFINITIONS = {
     "host_share": "part of that time that it held",
     "host_busy_ns": "the thread that launched what came next ran other code, for over 50 us",
     "sync_ns": "it waited for the device, and then had to launch anew",
-    "launch_bound_ns": "it was in calls of the runtime (launches, allocations, events) or between two of them, and could not "
-    "keep the device fed",
+    "launch_bound_ns": "it was in calls of the runtime (launches, allocations, events) or between two of them, and "
+    "could not keep the device fed",
     "queued_ns": "the work was launched, and the device did not begin it yet: start-up, or a dependency on another "
     "stream",
     "comm_wait_ns": "it waited for other ranks",
