@@ -17,13 +17,17 @@ from traceanalyzer._version import __version__
 
 if TYPE_CHECKING:
     from traceanalyzer.analyses import intervals
+    from traceanalyzer.analyses.bandwidth import bandwidth
     from traceanalyzer.analyses.breakdown import breakdown
     from traceanalyzer.analyses.classes import classes
     from traceanalyzer.analyses.device_time import device_time
+    from traceanalyzer.analyses.findings import findings
+    from traceanalyzer.analyses.idle import idle_gaps
     from traceanalyzer.analyses.links import link
     from traceanalyzer.analyses.occupancy import occupancy
     from traceanalyzer.analyses.overview import devices, events, files, runs
     from traceanalyzer.analyses.select import select
+    from traceanalyzer.analyses.steps import find_steps, steps
     from traceanalyzer.analyses.top_kernels import top_kernels
     from traceanalyzer.errors import TraceAnalyzerError, UnreadableError, UsageError
     from traceanalyzer.ingest.reader import read
@@ -35,17 +39,22 @@ _HOMES = {
     "TraceAnalyzerError": "traceanalyzer.errors",
     "UnreadableError": "traceanalyzer.errors",
     "UsageError": "traceanalyzer.errors",
+    "bandwidth": "traceanalyzer.analyses.bandwidth",
     "breakdown": "traceanalyzer.analyses.breakdown",
     "classes": "traceanalyzer.analyses.classes",
     "device_time": "traceanalyzer.analyses.device_time",
     "devices": "traceanalyzer.analyses.overview",
     "events": "traceanalyzer.analyses.overview",
     "files": "traceanalyzer.analyses.overview",
-    "occupancy": "traceanalyzer.analyses.occupancy",
+    "find_steps": "traceanalyzer.analyses.steps",
+    "findings": "traceanalyzer.analyses.findings",
+    "idle_gaps": "traceanalyzer.analyses.idle",
     "link": "traceanalyzer.analyses.links",
+    "occupancy": "traceanalyzer.analyses.occupancy",
     "read": "traceanalyzer.ingest.reader",
     "runs": "traceanalyzer.analyses.overview",
     "select": "traceanalyzer.analyses.select",
+    "steps": "traceanalyzer.analyses.steps",
     "top_kernels": "traceanalyzer.analyses.top_kernels",
 }
 
@@ -55,18 +64,23 @@ __all__ = [
     "UnreadableError",
     "UsageError",
     "__version__",
+    "bandwidth",
     "breakdown",
     "classes",
     "device_time",
     "devices",
     "events",
     "files",
+    "find_steps",
+    "findings",
+    "idle_gaps",
     "intervals",
     "link",
     "occupancy",
     "read",
     "runs",
     "select",
+    "steps",
     "top_kernels",
 ]
 
