@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from traceanalyzer.analyses.device_time import device_time
     from traceanalyzer.analyses.findings import findings
     from traceanalyzer.analyses.idle import idle_gaps
+    from traceanalyzer.analyses.launches import launches
     from traceanalyzer.analyses.links import link
     from traceanalyzer.analyses.occupancy import occupancy
     from traceanalyzer.analyses.overview import devices, events, files, runs
@@ -49,6 +50,7 @@ _HOMES = {
     "find_steps": "traceanalyzer.analyses.steps",
     "findings": "traceanalyzer.analyses.findings",
     "idle_gaps": "traceanalyzer.analyses.idle",
+    "launches": "traceanalyzer.analyses.launches",
     "link": "traceanalyzer.analyses.links",
     "occupancy": "traceanalyzer.analyses.occupancy",
     "read": "traceanalyzer.ingest.reader",
@@ -75,6 +77,7 @@ __all__ = [
     "findings",
     "idle_gaps",
     "intervals",
+    "launches",
     "link",
     "occupancy",
     "read",

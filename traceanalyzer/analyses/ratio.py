@@ -16,3 +16,11 @@ def ratio(part: pl.Series, whole: pl.Series) -> pl.Series:
         for one, other in zip(part.to_list(), whole.to_list(), strict=True)
     ]
     return pl.Series(part.name, quotients, dtype=pl.Float64)
+
+
+def rounded_mean(total: str, count: str) -> pl.Expr:
+    """total / count to the nearest whole number, halves to the even one, without a double in between."""
+    whole, number = pl.col(total), pl.col(count)
+    floor, twice_rest = whole // number, 2 * (whole % number)
+    up = (twice_rest > number) | ((twice_rest == number) & (floor % 2 == 1))
+    return floor + up.cast(pl.Int64)

@@ -11,7 +11,7 @@ from traceanalyzer.analyses.device_time import device_time
 from traceanalyzer.analyses.impossible import clipped, impossible_in
 from traceanalyzer.analyses.labels import Paths, compiled, label, matching, rule_table
 from traceanalyzer.analyses.origins import NESTED, origins
-from traceanalyzer.analyses.ratio import ratio
+from traceanalyzer.analyses.ratio import ratio, rounded_mean
 from traceanalyzer.analyses.sm_fill import sm_fill, with_blocks_and_sms
 from traceanalyzer.choices import BYS, ORIGINS, SORTS, By, Sort
 from traceanalyzer.classify.rules import CLASSES, RuleTable
@@ -114,7 +114,7 @@ def top_kernels(
     rows = rows.with_columns(
         pl.col(key).cast(pl.String),
         *_self_share(rows),
-        mean_ns=_rounded_mean(),
+        mean_ns=rounded_mean("total_ns", "count"),
         share_of_kernel_time=ratio(rows["total_ns"], rows["all_ns"]),
         share_of_busy=ratio(rows["total_ns"], rows["busy_ns"]),
     )
@@ -211,14 +211,6 @@ def _grids(launches: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
     axes = ["grid_x", "grid_y", "grid_z"]
     distinct = launches.drop_nulls(axes).select(*key, *axes).unique()
     return distinct.group_by(key).agg(grids=pl.len().cast(pl.Int64))
-
-
-def _rounded_mean() -> pl.Expr:
-    """total / count to the nearest whole number, halves to the even one, without a double in between."""
-    total, count = pl.col("total_ns"), pl.col("count")
-    floor, twice_rest = total // count, 2 * (total % count)
-    up = (twice_rest > count) | ((twice_rest == count) & (floor % 2 == 1))
-    return floor + up.cast(pl.Int64)
 
 
 def _columns(rows: pl.DataFrame, by: By, *, explain: bool) -> list[str]:

@@ -28,6 +28,7 @@ COMMANDS = {
     "bandwidth": "traceanalyzer.cli.bandwidth",
     "idle-gaps": "traceanalyzer.cli.idle_gaps",
     "steps": "traceanalyzer.cli.steps",
+    "launches": "traceanalyzer.cli.launches",
     "schema": "traceanalyzer.cli.schema",
     "cache": "traceanalyzer.cli.cache",
 }
