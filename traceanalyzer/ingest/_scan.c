@@ -263,23 +263,45 @@ static uint32_t value_code(scanner *s, span word)
     return code;
 }
 
-/* Behind a string, or behind any JSON value, whose code is wanted at once. `quote` is 1 for a string. */
-static text read_text(scanner *s, dictionary *d, uint32_t *code, text p, text end, size_t quote)
+/* Behind a string whose code is wanted at once. */
+static text read_string(scanner *s, uint32_t *code, text p, text end)
 {
-    uint32_t *recent = end - p > RECENT_BYTES ? recent_place(d, p + quote, 0) : NULL;
-    size_t length = recent ? begins_with(d, *recent, p + quote, end) : 0;
+    dictionary *d = &s->dictionaries[WRITTEN];
+    span word;
+    text q = read_plain_string(p, end, &word);
+    if (LIKELY(q != NULL)) {
+        uint32_t *recent = recent_word(d, word);
+        if (!has_code(d, *recent, word)) {
+            *recent = written_code(s, word);
+        }
+        *code = *recent;
+        return q;
+    }
+    if ((q = skip_string(p, end))) {
+        word.length = (size_t)(q - p) - 2;
+        *code = written_code(s, word);
+    }
+    return q;
+}
+
+/* Behind any JSON value, whose code is wanted at once. */
+static text read_json(scanner *s, uint32_t *code, text p, text end)
+{
+    dictionary *d = &s->dictionaries[VALUES];
+    uint32_t *recent = end - p > RECENT_BYTES ? recent_place(d, p, 0) : NULL;
+    size_t length = recent ? begins_with(d, *recent, p, end) : 0;
     span word;
     text q;
-    if (LIKELY(length && (quote ? p[1 + length] == '"' : *p == '[' || *p == '{' || *p == '"'))) {
+    if (LIKELY(length && (*p == '[' || *p == '{' || *p == '"'))) {
         *code = *recent;
-        return p + length + 2 * quote;
+        return p + length;
     }
-    if (!(q = quote ? skip_string(p, end) : skip_value(p, end))) {
+    if (!(q = skip_value(p, end))) {
         return NULL;
     }
-    word.at = p + quote;
-    word.length = (size_t)(q - p) - 2 * quote;
-    *code = quote ? written_code(s, word) : value_code(s, word);
+    word.at = p;
+    word.length = (size_t)(q - p);
+    *code = value_code(s, word);
     if (recent) {
         *recent = *code;
     }
@@ -308,9 +330,9 @@ static text read_slot(scanner *s, slot *of, value *into, text p, text end)
         }
         return p;
     case TEXT:
-        return *p == '"' ? read_text(s, &s->dictionaries[WRITTEN], &into->code, p, end, 1) : NULL;
+        return *p == '"' ? read_string(s, &into->code, p, end) : NULL;
     case JSON:
-        return read_text(s, &s->dictionaries[VALUES], &into->code, p, end, 0);
+        return read_json(s, &into->code, p, end);
     default:
         return read_parts(p, end, into->parts);
     }
@@ -591,15 +613,16 @@ static text read_category(scanner *s, event *e, text p, text end)
 static text read_name(scanner *s, event *e, text p, text end)
 {
     dictionary *d = &s->dictionaries[WRITTEN];
-    uint32_t *recent = *p == '"' && end - p > RECENT_BYTES ? recent_place(d, p + 1, 0) : NULL;
-    size_t length = recent ? begins_with(d, *recent, p + 1, end) : 0;
-    if (LIKELY(length && p[1 + length] == '"')) {
-        e->name.at = p + 1;
-        e->name.length = length;
-        e->name_code = *recent;
-        return p + length + 2;
+    text q = *p == '"' ? read_plain_string(p, end, &e->name) : NULL;
+    if (LIKELY(q != NULL)) {
+        uint32_t *recent = recent_word(d, e->name);
+        if (LIKELY(has_code(d, *recent, e->name))) {
+            e->name_code = *recent;
+        } else {
+            e->recent_name = recent;
+        }
+        return q;
     }
-    e->recent_name = recent;
     return read_label(p, end, &e->name);
 }
 

@@ -27,7 +27,7 @@ static int grown(void **memory, size_t *room, size_t need, size_t size)
     return 1;
 }
 
-enum { RECENT_TEXTS = 1024, RECENT_BYTES = 32 };
+enum { RECENT_TEXTS = 4096, RECENT_BYTES = 32 };
 
 typedef struct {
     uint64_t hash;
@@ -42,7 +42,7 @@ typedef struct {
     size_t bytes_room;
     uint64_t *ends; /* text number i is bytes[ends[i - 1] .. ends[i]) */
     size_t ends_room;
-    uint32_t recent[RECENT_TEXTS]; /* codes met last, by how their text begins */
+    uint32_t recent[RECENT_TEXTS]; /* codes met last, by some bytes of their text */
 } dictionary;
 
 static uint64_t word_at(text p)
@@ -166,6 +166,42 @@ static uint32_t code_of(dictionary *d, span word)
     return LIKELY(code) ? code : dictionary_add(d, word, hash);
 }
 
+static inline uint32_t *place_of(dictionary *d, uint64_t sum)
+{
+    return &d->recent[(sum ^ sum >> 21) >> 40 & (RECENT_TEXTS - 1)];
+}
+
+/* Where a text is kept among the recent ones: by its length and by bytes from all over it, since many names (paths,
+   templates) differ only somewhere in the middle. */
+static inline uint32_t *recent_word(dictionary *d, span word)
+{
+    uint64_t sum = (uint64_t)word.length * 0x9E3779B97F4A7C15u, part = 0;
+    if (LIKELY(word.length >= 8)) {
+        size_t last = word.length - 8;
+        sum = (sum ^ word_at(word.at + last)) * 0xC2B2AE3D27D4EB4Fu;
+        part = word_at(word.at) * 0x165667B19E3779F9u + word_at(word.at + last / 2) * 0xD6E8FEB86659FD93u;
+        part ^= (word_at(word.at + last / 4) + (word_at(word.at + last - last / 4) << 1)) * 0x9E3779B97F4A7C15u;
+        part ^= part >> 32;
+    } else {
+        for (size_t i = 0; i < word.length; i++) {
+            part = part << 8 | word.at[i];
+        }
+        part *= 0x165667B19E3779F9u;
+    }
+    return place_of(d, sum + part);
+}
+
+/* Whether a text has this code. */
+static inline int has_code(const dictionary *d, uint32_t code, span word)
+{
+    uint64_t begin;
+    if (!code) {
+        return 0;
+    }
+    begin = d->ends[code - 1];
+    return d->ends[code] - begin == word.length && !memcmp(d->bytes + begin, word.at, word.length);
+}
+
 /* Where a text that begins at `p` is kept among the recent ones: by its first 32 bytes, or by its first 8 if it is
    `brief`. What follows a short text counts too, which is mostly the same for equal texts. */
 static inline uint32_t *recent_place(dictionary *d, text p, int brief)
@@ -175,7 +211,7 @@ static inline uint32_t *recent_place(dictionary *d, text p, int brief)
         sum ^= word_at(p + 8) * 0xC2B2AE3D27D4EB4Fu;
         sum = (sum ^ sum >> 32) + word_at(p + 16) * 0x165667B19E3779F9u + word_at(p + 24) * 0xD6E8FEB86659FD93u;
     }
-    return &d->recent[(sum ^ sum >> 21) >> 40 & (RECENT_TEXTS - 1)];
+    return place_of(d, sum);
 }
 
 /* The length of the text of a code, if the text at `p` begins with it and goes on behind it; else 0. */

@@ -181,6 +181,15 @@ static text string_end(text p, text end, int *escapes)
     }
 }
 
+/* Behind a string of nothing but printable ASCII without escapes, as most are; NULL for any other. */
+static inline text read_plain_string(text p, text end, span *word)
+{
+    text closing = skip_plain(p + 1, end);
+    word->at = p + 1;
+    word->length = (size_t)(closing - p - 1);
+    return closing < end && *closing == '"' ? closing + 1 : NULL;
+}
+
 static text skip_string(text p, text end)
 {
     int escapes = 0;

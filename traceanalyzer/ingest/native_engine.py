@@ -47,7 +47,7 @@ from traceanalyzer.ingest.values import ExactDecoder, canonical_json
 from traceanalyzer.schema import Column
 
 #: Rows of a table that the scanner gathers before they become a frame.
-BATCH_ROWS = 50_000
+BATCH_ROWS = 30_000
 #: Asking the scanner costs about as much as decoding an entry of this size.
 _MOST_PATIENCE_BYTES = 1 << 10
 #: Text that is scanned while it lies in the processor's cache, beside the columns.
@@ -242,6 +242,7 @@ class _Scanner:
         self._slots: dict[tuple[str, tuple[str, ...]], int] = {}
         self._categories: dict[int, str | None] = {}
         self._columns: dict[str, list[tuple[str, int]]] = {name: [] for name in _TABLES}
+        self._code_columns: dict[int, np.ndarray] = {}
         self._texts = (
             _Texts(dictionary, _unescaped),
             _Texts(dictionary, _canonical),
@@ -368,7 +369,7 @@ class _Scanner:
         self._library.scan_clear(self._handle, self._numbers[table])
 
     def columns(self, table: str) -> RawColumns:
-        """The raw columns of a table, as copies."""
+        """The raw columns of a table, as copies. Codes are good until the next table is asked for."""
         fixed = [name for name in RAW_FIELDS[table] if name in _FIXED]
         columns: RawColumns = {name: self._fixed(table, name) for name in fixed}
         for index, (name, type_) in enumerate(self._columns[table]):
@@ -389,11 +390,22 @@ class _Scanner:
         return self._copied(table, _FIXED.index(name), dtype or np.uint32, dictionary)
 
     def _copied(self, table: str, column: int, dtype: Any, dictionary: int | None) -> Filled:
-        into = np.empty(self.rows(table), dtype)
-        codes = None if dictionary is None else self._texts[dictionary].codes(self._library, self._handle, dictionary)
+        rows = self.rows(table)
+        if dictionary is None:  # becomes the memory of the table
+            into, codes = np.empty(rows, dtype), None
+        else:
+            into = self._code_memory(column, rows)
+            codes = self._texts[dictionary].codes(self._library, self._handle, dictionary)
         lookup = None if codes is None else codes.ctypes.data
         missing = self._library.scan_copy(self._handle, self._numbers[table], column, into.ctypes.data, lookup)
         return Filled(into, missing)
+
+    def _code_memory(self, column: int, rows: int) -> np.ndarray:
+        """Memory for codes, of use until this column of any table is copied again: codes become texts at once, and new
+        memory would cost more than filling it."""
+        if len(self._code_columns.get(column, ())) < rows:
+            self._code_columns[column] = np.empty(rows, np.uint32)
+        return self._code_columns[column][:rows]
 
     def _args_texts(self, ends: np.ndarray, canonical: np.ndarray) -> list[str | None]:
         text = ctypes.string_at(self._library.scan_args_text(self._handle) or 0, int(ends[-1])) if len(ends) else b""
