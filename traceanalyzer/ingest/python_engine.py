@@ -10,6 +10,7 @@ plain objects, which is the reference for what every value means.
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -57,6 +58,8 @@ EXACT_MICROSECONDS = float(1 << 40)
 _DOUBLE_ERROR_NS = 0.13
 #: Digits before the point of the latest time that is taken for one (`values.LATEST_NS`).
 _MOST_DIGITS = 16
+#: Digits of such a time in ns are at most twice as many.
+_HALF_DIGITS = 10
 #: Categories beyond the known ones that may get a struct of their own.
 _MOST_CATEGORIES = 300
 #: After so many pieces in a row that did not fit the structs, pieces are no longer tried.
@@ -183,26 +186,24 @@ class _PieceEntries(Entries):
         return table in _BATCHED and self._wanted("counters" if table == _MEMORY else table)
 
     def _count(self, group: list[Any]) -> None:
-        phases = {entry.ph for entry in group}
-        if len(phases) == 1:
-            phase = phases.pop()
-            counted = {(kind, phase): count for kind, count in Counter(map(type, group)).items()}
+        phases = _values_of(group, "ph")
+        if _are_all(phases[0], phases):
+            counted = {(kind, phases[0]): count for kind, count in Counter(map(type, group)).items()}
         else:
-            counted = Counter([(entry.__class__, entry.ph) for entry in group])
+            counted = Counter(zip(map(type, group), phases, strict=True))
         for (kind, phase), count in counted.items():
             self._scan.counts[phase, self._structs.category_of[kind]] += count
 
     def _batch(self, table: str, group: list[Any]) -> _Batch:
         """Check a group of entries and compute their times, so that taking them cannot fail."""
-        phases = {entry.ph for entry in group}
-        if not phases <= _BATCHED[table]:
+        if not _BATCHED[table].issuperset(_values_of(group, "ph")):
             raise MismatchError
-        starts = self._structs.nanoseconds([entry.ts for entry in group])
+        starts = self._structs.nanoseconds(_values_of(group, "ts"))
         if table == _MEMORY:
             _check_memory(group)
         if table in ("flows", _MEMORY):
             return _Batch(table, group, starts, None)
-        durations = _exact_ns(np.array([entry.dur for entry in group], float))
+        durations = _exact_ns(_doubles(_values_of(group, "dur")))
         if durations is None or durations.min() < 0:
             raise MismatchError
         return _Batch(table, group, starts, durations)
@@ -215,7 +216,7 @@ class _PieceEntries(Entries):
         group = batch.group
         if columns is not None:
             self._fill_fields(columns, group, batch.starts, batch.durations)
-            args = [entry.args for entry in group] if columns.args else []
+            args = _values_of(group, "args") if columns.args else []
             for column in columns.args:
                 self._fill_arg(columns.columns[column.name], column, args)
 
@@ -225,31 +226,30 @@ class _PieceEntries(Entries):
         into = columns.columns
         if "kind" in into:
             if columns.table == "flows":
-                into["kind"].extend(map(FLOW_PHASES.index, [entry.ph for entry in group]))
+                _extend(into["kind"], _values_of(group, "ph"), FLOW_PHASES.index)
             else:
-                kind_of = self._structs.kind_of
-                into["kind"].extend([kind_of[entry.__class__] for entry in group])
+                _extend(into["kind"], list(map(type, group)), self._structs.kind_of.__getitem__)
         if "category" in into:
-            category_of, code = self._structs.category_of, self._dictionary.__getitem__
-            into["category"].extend([code(category_of[entry.__class__]) for entry in group])
+            _extend(into["category"], list(map(type, group)), self._category_code)
         if "name" in into:
-            into["name"].extend(map(self._dictionary.__getitem__, [entry.name for entry in group]))
-        into["pid"].extend(map(self._labels.__getitem__, [entry.pid for entry in group]))
-        into["tid"].extend(map(self._labels.__getitem__, [entry.tid for entry in group]))
+            into["name"].extend(array("I", list(map(self._dictionary.__getitem__, _values_of(group, "name")))))
+        _extend(into["pid"], _values_of(group, "pid"), self._labels.__getitem__)
+        _extend(into["tid"], _values_of(group, "tid"), self._labels.__getitem__)
         into["ts"].frombytes(starts.tobytes())
         if durations is not None:
             into["dur"].frombytes(durations.tobytes())
         if "id" in into:
-            into["id"].extend([entry.id for entry in group])
+            into["id"] += _values_of(group, "id")
+
+    def _category_code(self, kind: type) -> int:
+        return self._dictionary[self._structs.category_of[kind]]
 
     def _fill_arg(self, into: Any, column: Column, args: list[Any]) -> None:
         values = self._values(column, args)
         if column.kind == "json":
-            into.extend(map(self._json_codes.__getitem__, _split_raw(values)))
-        elif column.kind == "label":
-            into.extend(map(self._labels.__getitem__, values))
-        elif column.kind == "text":
-            into.extend([0 if v is None else self._dictionary[v] for v in values])
+            _extend(into, _split_raw(values), self._json_codes.__getitem__)
+        elif column.kind in ("label", "text"):
+            _extend(into, values, self._labels.__getitem__)
         elif column.kind == "dim3":
             part = column.part
             into.extend([None if v is None else v[part] for v in values])
@@ -259,11 +259,13 @@ class _PieceEntries(Entries):
     def _values(self, column: Column, args: list[Any]) -> list[Any]:
         """The values of a column, from the first of its keys that an entry has."""
         fields = self._structs.fields[column.kind, column.args]
-        values = _getter(fields[0])(args)
+        missing = _STRUCT_TYPES[column.kind or "text"][1]
+        values = _values_of(args, fields[0])
         for alternative in fields[1:]:
-            others = _getter(alternative)(args)
-            missing = _STRUCT_TYPES[column.kind or "text"][1]
-            if any(other is not missing for other in others):
+            if missing not in values:
+                break
+            others = _values_of(args, alternative)
+            if not _are_all(missing, others):
                 values = [o if v is missing else v for v, o in zip(values, others, strict=True)]
         return values
 
@@ -309,13 +311,13 @@ class _PieceEntries(Entries):
         into["tid"].extend([self._labels[entry.tid] for entry in group])
         into["ts"].extend([int(batch.starts[i]) for batch, i in rows])
         into["dur"].extend([int(batch.durations[i]) for batch, i in rows if batch.durations is not None])
-        args = [entry.args for entry in group]
+        args = _values_of(group, "args")
         for column in columns.args:
             self._fill_arg(into[column.name], column, args)
 
     def _collective_rows(self, batch: _Batch) -> list[int]:
-        mark = _getter(self._structs.fields["text", COLLECTIVE_KEYS][0])
-        return [i for i, value in enumerate(mark([entry.args for entry in batch.group])) if value is not None]
+        marks = _values_of(_values_of(batch.group, "args"), self._structs.fields["text", COLLECTIVE_KEYS][0])
+        return [] if _are_all(None, marks) else [i for i, value in enumerate(marks) if value is not None]
 
 
 class _Batch:
@@ -471,14 +473,32 @@ class _JsonCodes(dict[bytes, int]):
         return code
 
 
-def _getter(field: str) -> Callable[[list[Any]], list[Any]]:
-    """A compiled comprehension over one attribute: a third of the cost of `getattr` in a loop."""
-    if field not in _GETTERS:
-        _GETTERS[field] = eval(f"lambda objects: [o.{field} for o in objects]")
-    return _GETTERS[field]
+def _values_of(objects: list[Any], field: str) -> list[Any]:
+    """One attribute of all objects. The comprehension is compiled for every type: a third of the cost of `getattr`
+    in a loop, and half of one that meets many types."""
+    getter = _GETTERS.get((objects[0].__class__, field)) if objects else list
+    if getter is None:
+        getter = _GETTERS[objects[0].__class__, field] = eval(f"lambda objects: [o.{field} for o in objects]")
+    return getter(objects)
 
 
-_GETTERS: dict[str, Callable[[list[Any]], list[Any]]] = {}
+_GETTERS: dict[tuple[type, str], Callable[[list[Any]], list[Any]]] = {}
+
+
+def _are_all(value: Any, values: list[Any]) -> bool:
+    return values.count(value) == len(values)
+
+
+def _extend(into: array[int], values: list[Any], code: Callable[[Any], int]) -> None:
+    """Append the code of every value: often they are all the same."""
+    if values and _are_all(values[0], values):
+        into.extend(array(into.typecode, [code(values[0])]) * len(values))
+    else:
+        into.extend(array(into.typecode, list(map(code, values))))
+
+
+def _doubles(values: list[float]) -> np.ndarray:
+    return np.frombuffer(array("d", values))
 
 
 def _split_raw(raws: list[Any]) -> list[bytes]:
@@ -502,7 +522,19 @@ def _exact_ns(microseconds: np.ndarray) -> np.ndarray | None:
 
 def _text_ns(texts: list[Any]) -> np.ndarray:
     """Digits of microseconds -> ns. Raises `MismatchError` for what is no usable time."""
-    raws = _split_raw(texts)
+    if not texts:
+        return np.empty(0, np.int64)
+    joined = b"\0".join([*texts, b""])
+    width, rest = divmod(len(joined), len(texts))
+    block = None if rest else np.frombuffer(joined, np.uint8).reshape(len(texts), width)
+    if block is not None and not block[:, -1].any():  # JSON text cannot hold a zero byte: all are equally long
+        values = _digits_ns(block[:, :-1])
+        if values is not None:
+            return values
+    return _texts_ns_by_length(joined.split(b"\0")[:-1])
+
+
+def _texts_ns_by_length(raws: list[bytes]) -> np.ndarray:
     lengths = np.array([len(raw) for raw in raws])
     out = np.empty(len(raws), np.int64)
     for length in np.unique(lengths).tolist():
@@ -515,7 +547,7 @@ def _text_ns(texts: list[Any]) -> np.ndarray:
 
 def _digits_ns(block: np.ndarray) -> np.ndarray | None:
     """Rows of equally long decimal numbers of at most three decimals -> ns; None for any other text."""
-    count, length = block.shape
+    length = block.shape[1]
     dots = np.flatnonzero(block[0] == ord(".")).tolist() if length else []
     dot = dots[0] if dots else length
     decimals = max(length - dot - 1, 0)
@@ -525,14 +557,18 @@ def _digits_ns(block: np.ndarray) -> np.ndarray | None:
         return None
     if dot == _MOST_DIGITS and (block[:, 0] > ord("3")).any():  # beyond LATEST_NS, perhaps beyond 64 bits
         return None
-    total = np.zeros(count, np.int64)
-    for position in range(length):
-        if position != dot:
-            digit = block[:, position] - np.uint8(ord("0"))
-            if (digit > 9).any():
-                return None
-            total = total * 10 + digit
-    total *= 10 ** (3 - decimals)
+    digits = block - np.uint8(ord("0"))
+    if dots:
+        digits[:, dot] = 0
+    if digits.max() > 9:
+        return None
+    # the digits of ns in two halves, of which a double holds each exactly
+    powers = np.arange(dot + 2, dot + 2 - length, -1)
+    powers[dot + 1 :] += 1
+    high = np.where(powers >= _HALF_DIGITS, 10.0 ** (powers - _HALF_DIGITS), 0.0)
+    low = np.where(powers < _HALF_DIGITS, 10.0**powers, 0.0)
+    halves = (digits.astype(np.float64) @ np.stack([high, low], axis=1)).astype(np.int64)
+    total: np.ndarray = halves[:, 0] * 10**_HALF_DIGITS + halves[:, 1]
     return total
 
 
