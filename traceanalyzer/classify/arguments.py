@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import islice, pairwise
 
 from traceanalyzer.classify import cxx
@@ -105,6 +106,11 @@ class _Renderer:
         self.budget -= 1
         if self.budget < 0 or self.nesting > _MAX_NESTING:
             return ELLIPSIS
+        if len(items) == 1 and isinstance(items[0], str):
+            return _simple_text(items[0])
+        return self._composed_text(items)
+
+    def _composed_text(self, items: list[Item]) -> str:
         found = words(items)
         plain = " ".join(item for word in found for item in word if isinstance(item, str))
         if plain in _TYPES:
@@ -154,6 +160,12 @@ class _Renderer:
             return []
         texts = _without_repeats([self.type_text(part) for part in parts])
         return texts if sum(len(text) + 2 for text in texts) <= _SIMPLE else []
+
+
+@lru_cache(maxsize=1 << 12)
+def _simple_text(word: str) -> str:
+    """The text of a type that is one word: the same few stand in all templates."""
+    return _Renderer(depth=0)._composed_text([word])
 
 
 def _without_repeats(texts: list[str]) -> list[str]:
