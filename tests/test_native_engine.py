@@ -83,7 +83,7 @@ def a_kernel(fields: str = "", *, args: str = "{}", times: str = '"ts": 1, "dur"
 def test_the_native_engine_is_taken_where_it_was_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ENGINE_VARIABLE, raising=False)
     assert isinstance(engines.choose(), NativeEngine if is_built() else PythonEngine)
-    with mock.patch("traceanalyzer.ingest.engines.is_built", return_value=False):
+    with mock.patch("traceanalyzer.ingest.native_engine.is_built", return_value=False):
         assert isinstance(engines.choose(), PythonEngine)
 
 
@@ -95,7 +95,7 @@ def test_an_engine_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         engines.choose()
     monkeypatch.setenv(ENGINE_VARIABLE, "native")
     with (
-        mock.patch("traceanalyzer.ingest.engines.is_built", return_value=False),
+        mock.patch("traceanalyzer.ingest.native_engine.is_built", return_value=False),
         pytest.raises(ta.UsageError, match="was not built"),
     ):
         engines.choose()

@@ -10,9 +10,9 @@ The folder is the store's alone, wherever the user puts it, and what is removed 
 full.
 
 An entry is written beside its place and renamed into it, so one that is there is whole; the sizes of its parts, and the
-content of those that are wanted, are checked all the same when it is opened. The key is made of what tells a file from
-another version of itself without reading it all: size, modification time in ns, and a hash of its first and last 64 KB.
-`verify` reads it all.
+CRC-32 of those that are wanted, are checked all the same when it is opened: no damage goes unseen, and several GB/s are
+checked. The key is made of what tells a file from another version of itself without reading it all: size, modification
+time in ns, and a hash of its first and last 64 KB. `verify` reads it all, and compares cryptographic hashes.
 A file may have an entry with the tables of a first question and later one with all; the first stays until it was not
 used for a while, because tables are read lazily and somebody may still hold them.
 Nothing here raises for a store that cannot be used (read-only, full, damaged): the caller reads the file instead.
@@ -41,17 +41,19 @@ from typing import Any
 import polars as pl
 
 from traceanalyzer.errors import UsageError
+from traceanalyzer.ingest.source import crc32
 from traceanalyzer.ingest.values import printable
 from traceanalyzer.schema import EVENT_TABLES, SCHEMA_VERSION
 
 #: Bumped when the reader gives other rows for the same file.
-READER_VERSION = 1
+READER_VERSION = 2
 #: Files smaller than this are parsed faster than an entry is looked for,
 SMALLEST_FILE = 64 << 10
 #: and JSON text shorter than this faster than an entry is opened.
 SMALLEST_JSON = 8 << 20
 DEFAULT_LIMIT = 20 << 30
 _EDGE_BYTES = 64 << 10
+_CHECKED_BYTES = 256 << 10
 _MANIFEST = "manifest.json"
 #: The store's own folder below the one that the user may name, which may hold anything else.
 _FOLDER = "traceanalyzer-store"
@@ -108,8 +110,7 @@ class EntryWriter:
         path = self.folder / f"{table}.{len(self.parts)}.parquet"
         try:
             rows.write_parquet(path, compression="zstd", compression_level=1, statistics=True)
-            digest = _hash_of(path)
-            self.parts.append({"name": path.name, "table": table, "rows": rows.height, **digest})
+            self.parts.append({"name": path.name, "table": table, "rows": rows.height, **_marks_of(path)})
         except (OSError, pl.exceptions.PolarsError) as error:
             self.abandon(str(error))
             return None
@@ -299,8 +300,18 @@ def hash_file(path: Path | str) -> str:
     return digest.hexdigest()
 
 
-def _hash_of(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "hash": hash_file(path)}
+def _checksum_of(path: Path) -> int:
+    """The CRC-32 of a file."""
+    checksum, room = 0, memoryview(bytearray(_CHECKED_BYTES))
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(room):
+            checksum = crc32(room[:count], checksum)
+    return checksum
+
+
+def _marks_of(path: Path) -> dict[str, Any]:
+    """What tells a part from a damaged one."""
+    return {"bytes": path.stat().st_size, "crc": _checksum_of(path), "hash": hash_file(path)}
 
 
 def _open(folder: Path, wanted: Iterable[str] = ()) -> Entry | None:
@@ -383,7 +394,7 @@ def _is_manifest(manifest: Any) -> bool:
 def _is_part(part: Any) -> bool:
     if not isinstance(part, dict):
         return False
-    types = {"name": str, "table": str, "hash": str, "rows": int, "bytes": int}
+    types = {"name": str, "table": str, "hash": str, "crc": int, "rows": int, "bytes": int}
     return (
         all(isinstance(part.get(key), kind) for key, kind in types.items())
         and part["table"] in _TABLE_NAMES
@@ -396,7 +407,7 @@ def _parts_are_right(folder: Path, manifest: Mapping[str, Any], wanted: frozense
     try:
         return all(
             (folder / part["name"]).stat().st_size == part["bytes"]
-            and (part["table"] not in wanted or hash_file(folder / part["name"]) == part["hash"])
+            and (part["table"] not in wanted or _checksum_of(folder / part["name"]) == part["crc"])
             for part in manifest["parts"]
         )
     except OSError:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 
 from traceanalyzer.errors import UsageError
-from traceanalyzer.ingest.native_engine import NativeEngine, is_built
-from traceanalyzer.ingest.python_engine import PythonEngine
 from traceanalyzer.ingest.raw import Engine
 
 #: Environment variable that asks for an engine by name.
@@ -15,6 +13,10 @@ ENGINE_VARIABLE = "TRACEANALYZE_ENGINE"
 
 def choose() -> Engine:
     """The engine for the next file. Raises `UsageError` where the one that is asked for does not exist."""
+    # here, not at the top: what lies in the store is read without an engine, and half as much needs to be imported
+    from traceanalyzer.ingest.native_engine import NativeEngine, is_built
+    from traceanalyzer.ingest.python_engine import PythonEngine
+
     asked = os.environ.get(ENGINE_VARIABLE) or ("native" if is_built() else "python")
     if asked == "python":
         return PythonEngine()

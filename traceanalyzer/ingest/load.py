@@ -18,7 +18,7 @@ from traceanalyzer.ingest.files import STANDARD_INPUT
 from traceanalyzer.ingest.identity import label_of_pid
 from traceanalyzer.ingest.later import LaterTraces, ReadAgainError
 from traceanalyzer.ingest.losses import Losses
-from traceanalyzer.ingest.normalize import FileTables, ReadFile
+from traceanalyzer.ingest.public import ReadFile
 from traceanalyzer.ingest.raw import ALL_TABLES, Scan
 from traceanalyzer.ingest.source import Progress, Source, file_size
 from traceanalyzer.notes import Note
@@ -187,6 +187,8 @@ def _parse_once(
     path: str, wanted: frozenset[str], writer: EntryWriter | None, progress: Progress | None, later: LaterTraces
 ) -> LoadedFile:
     """Read the file itself; its rows go to the store on the way where they are many, and afterwards where not."""
+    from traceanalyzer.ingest.normalize import FileTables  # what lies in the store is read without it
+
     losses = Losses()
     source = Source(path, losses, progress)
     rows = FileTables(losses, None if writer is None else partial(_spill, writer))

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from traceanalyzer.ingest import marks as mark_pairs
 from traceanalyzer.ingest.categories import FLOW_PHASES
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.producers import FileFacts, identify, reclassify
+from traceanalyzer.ingest.public import ReadFile
 from traceanalyzer.ingest.raw import RAW_FIELDS, Dictionary, Filled, Late, RawColumns, Scan, arg_columns
 from traceanalyzer.ingest.values import LATEST_NS, to_integer, to_signed_64
 
@@ -36,7 +36,6 @@ _KINDS = {
 _POINTS = ("flows", "counters")
 #: At so many places at most, rows are put into a frame by cutting it there; beyond, by gathering every row.
 _MOST_SLICES = 32
-_POINTS_IN_TIME = ("start_ns", "time_ns")
 #: Above so many rows (about 100 MB of tables) rows go to the store while the file is still read.
 SPILL_ROWS = 1_500_000
 _WHOLE_NUMBERS = {int, type(None)}
@@ -211,28 +210,6 @@ class FileTables:
         bad = sum(new is None and old is not None for new, old in zip(ids, values, strict=True))
         self._losses.add("flow-without-number", "flow ids that are no numbers were left empty", count=bad)
         return pl.Series("id", ids, dtype=pl.Int64)
-
-
-@dataclass(frozen=True)
-class ReadFile:
-    """What one file holds. Frames have the public columns except source and rank, and the pid; times as in the file."""
-
-    tables: Mapping[str, pl.DataFrame]
-    scan: Scan
-    producer: str
-    base_ns: int
-
-
-def public(name: str, frame: pl.LazyFrame, source: int, rank: int | None, base_ns: int = 0) -> pl.LazyFrame:
-    """A file's table with `source` and `rank`, absolute times, in the public column order."""
-    columns = schema.table(name).schema
-    constants = {"source": pl.lit(source, pl.UInt16), "rank": pl.lit(rank, pl.Int32)}
-    return frame.select(
-        (
-            pl.col(column) + base_ns if column in _POINTS_IN_TIME and base_ns else constants.get(column, pl.col(column))
-        ).alias(column)
-        for column in columns.names()
-    )
 
 
 def _is_lost(frame: pl.DataFrame) -> pl.Series:

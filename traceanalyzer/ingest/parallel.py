@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from traceanalyzer.ingest.engines import choose
@@ -22,8 +22,8 @@ def map_files(
 ) -> Iterator[Result]:
     """`work` on every path, results in the order of the paths."""
     jobs = min(jobs or _cores(), len(paths))
-    releases = choose().releases_interpreter
     sizes = [file_size(path) for path in paths]
+    releases = jobs >= 2 and choose().releases_interpreter
     if jobs < 2 or not (releases or sum(sizes) >= WORTH_PROCESSES):
         for path in paths:
             yield work(path, progress)
@@ -62,6 +62,7 @@ def _cores() -> int:
 
 def _processes(jobs: int) -> Executor:
     import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
 
     # forking a process that has threads (polars has) may hang; a fresh interpreter does not
     return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))

@@ -9,15 +9,16 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from traceanalyzer.ingest.later import LaterTraces
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.source import Source
 from traceanalyzer.ingest.values import without_half_characters
 from traceanalyzer.schema import COLLECTIVES, EVENT_TABLES, Column, table
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: ``small``: a kind, phase or flag (one byte). ``code``: text as a dictionary code. ``time``: Int64 ns.
 #: ``values``: a list of Python values, None where unknown.
@@ -103,6 +104,8 @@ class Filled:
 
     def is_missing(self) -> np.ndarray:
         """For every value, whether it is unknown."""
+        import numpy as np  # not at the top: what lies in the store is read without it
+
         values = self.values
         missing: np.ndarray = np.isnan(values) if values.dtype == np.float64 else values == np.iinfo(values.dtype).min
         return missing

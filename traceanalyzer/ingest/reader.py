@@ -24,8 +24,8 @@ from traceanalyzer.ingest.identity import (
     label_of_pid,
 )
 from traceanalyzer.ingest.load import LoadedFile, load
-from traceanalyzer.ingest.normalize import public
 from traceanalyzer.ingest.parallel import map_files
+from traceanalyzer.ingest.public import public
 from traceanalyzer.ingest.raw import ALL_TABLES
 from traceanalyzer.ingest.runs import RunFile, RunPlan, assign_runs
 from traceanalyzer.ingest.source import Progress

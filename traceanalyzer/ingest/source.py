@@ -31,6 +31,8 @@ _QuickReader: Any = getattr(_inflate, "_GzipReader", None)
 _INFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error, _inflate.error)
 #: What the quick reader raises for damage, for a file that is cut, and for a header longer than its memory.
 _QUICK_ERRORS: tuple[type[Exception], ...] = (*_INFLATE_ERRORS, OSError, EOFError, ValueError, ArithmeticError)
+#: CRC-32 of bytes, several GB/s: ``crc32(data, value_so_far)``.
+crc32: Callable[..., int] = _inflate.crc32
 GZIP_MAGIC = b"\x1f\x8b"
 _MEMBER_HEAD = b"\x1f\x8b\x08"
 _TRIAL_BYTES = 1 << 12
@@ -116,7 +118,7 @@ class Source:
             blocks = self._inflated(handle, head) if self.gzipped else self._plain(handle, head)
             for block in blocks:
                 self._text_bytes += len(block)
-                self.checksum = _inflate.crc32(block, self.checksum)
+                self.checksum = crc32(block, self.checksum)
                 done, skip = min(skip, len(block)), max(skip - len(block), 0)
                 while done < len(block):
                     count = min(len(block) - done, len(self._room))
@@ -277,7 +279,7 @@ def _checksum_of(handle: BinaryIO) -> int:
     handle.seek(0)
     reader, room, checksum = _QuickReader(handle, COMPRESSED_BLOCK), memoryview(bytearray(PLAIN_BLOCK)), 0
     while count := reader.readinto(room):
-        checksum = _inflate.crc32(room[:count], checksum)
+        checksum = crc32(room[:count], checksum)
     return checksum
 
 
