@@ -41,6 +41,7 @@ fuzz: ## fuzz the native scanner under sanitizers (needs clang)
 
 bench: $(STAMP) ## measure the reader against named peers
 	$(BIN)/python benchmarks/read_bench.py $(BENCH)
+	$(BIN)/python benchmarks/start_bench.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -68,7 +68,22 @@ def ours() -> Reader:
     return lambda path: read(path, cache=False)
 
 
-READERS = {"isal": isal, "json": json_load, "orjson": orjson_polars, "hta": hta, "ours": ours}
+def ours_store() -> Reader:
+    """traceanalyzer, all tables into the store (TRACEANALYZE_CACHE_DIR), where rows of large files go while it reads."""
+    import polars  # noqa: F401
+
+    from traceanalyzer.ingest.reader import read
+    from traceanalyzer.store import wait_for_background
+
+    def read_and_wait(path: str) -> object:
+        trace = read(path)
+        wait_for_background()
+        return trace
+
+    return read_and_wait
+
+
+READERS = {"isal": isal, "json": json_load, "orjson": orjson_polars, "hta": hta, "ours": ours, "ours-store": ours_store}
 
 if __name__ == "__main__":
     reader = READERS[sys.argv[1]]()

