@@ -59,21 +59,29 @@ def hta() -> Reader:
     return parse_trace_file  # type: ignore[no-any-return]
 
 
-def ours() -> Reader:
-    """traceanalyzer, all tables in memory; TRACEANALYZE_ENGINE chooses the engine."""
+def _our_reader() -> Callable[..., object]:
+    """Our reader, with all imported that it imports when it needs it."""
     import polars  # noqa: F401
 
+    import traceanalyzer.ingest.normalize  # noqa: F401
+    from traceanalyzer.ingest.engines import choose
     from traceanalyzer.ingest.reader import read
 
+    choose()
+    return read
+
+
+def ours() -> Reader:
+    """traceanalyzer, all tables in memory; TRACEANALYZE_ENGINE chooses the engine."""
+    read = _our_reader()
     return lambda path: read(path, cache=False)
 
 
 def ours_store() -> Reader:
     """traceanalyzer, all tables into the store (TRACEANALYZE_CACHE_DIR), where rows of large files go while it reads."""
-    import polars  # noqa: F401
-
-    from traceanalyzer.ingest.reader import read
     from traceanalyzer.store import wait_for_background
+
+    read = _our_reader()
 
     def read_and_wait(path: str) -> object:
         trace = read(path)
