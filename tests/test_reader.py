@@ -334,7 +334,7 @@ def test_no_more_workers_than_cores_that_may_be_used(tmp_path: Path) -> None:
     with (
         mock.patch("os.sched_getaffinity", return_value={3}, create=True),
         mock.patch("traceanalyzer.ingest.parallel.ThreadPoolExecutor", side_effect=AssertionError),
-        mock.patch("traceanalyzer.ingest.parallel.ProcessPoolExecutor", side_effect=AssertionError),
+        mock.patch("concurrent.futures.ProcessPoolExecutor", side_effect=AssertionError),
         mock.patch("traceanalyzer.ingest.parallel.WORTH_PROCESSES", 0),
     ):
         assert ta.read(tmp_path, cache=False).kernels.height == 2
