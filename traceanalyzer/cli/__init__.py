@@ -29,6 +29,7 @@ COMMANDS = {
     "idle-gaps": "traceanalyzer.cli.idle_gaps",
     "steps": "traceanalyzer.cli.steps",
     "launches": "traceanalyzer.cli.launches",
+    "scaling": "traceanalyzer.cli.scaling",
     "schema": "traceanalyzer.cli.schema",
     "cache": "traceanalyzer.cli.cache",
 }

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +87,10 @@ class Inputs:
     reading: Mapping[str, Any]
     """How to read them: keyword arguments of `ingest.reader.read`."""
     selection: Mapping[str, Any]
+
+    def of(self, paths: Sequence[str]) -> Inputs:
+        """Other traces, read and narrowed alike."""
+        return replace(self, paths=tuple(paths))
 
     def read(self, *tables: str) -> Trace:
         """Read these event tables and narrow them to what was asked for."""
@@ -205,15 +209,16 @@ _READING = {
 }
 
 
-def trace_inputs(*selections: str) -> Callable[[Command], Command]:
+def trace_inputs(*selections: str, named: bool = True) -> Callable[[Command], Command]:
     """TRACE..., how to read it and what to take of it; the command gets `inputs`.
 
-    `selections` are the arguments of `analyses.select.select` that make sense for the command.
+    `selections` are the arguments of `analyses.select.select` that make sense for the command. Without `named` the
+    command takes its traces in an argument of its own, and reads them with `inputs.of(paths)`.
     """
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def with_inputs(*args: Any, paths: Any, **values: Any) -> Any:
+        def with_inputs(*args: Any, paths: Any = (), **values: Any) -> Any:
             reading = {name: values.pop(name) for name in _READING}
             reading["cache"] = not reading.pop("no_cache")
             selection = {name: _flat(values.pop(name)) for name in selections}
@@ -221,7 +226,7 @@ def trace_inputs(*selections: str) -> Callable[[Command], Command]:
 
         return _with_options(
             with_inputs,
-            click.argument("paths", metavar="TRACE...", nargs=-1, required=True),
+            *([click.argument("paths", metavar="TRACE...", nargs=-1, required=True)] if named else []),
             *(_SELECTIONS[name] for name in selections),
             *_READING.values(),
         )

@@ -65,8 +65,8 @@ def share(value: float | None, decimals: int = 1) -> str:
         return UNKNOWN
     smallest = Decimal(1).scaleb(-decimals)
     percent = (Decimal(value) * 100).quantize(smallest, ROUND_HALF_EVEN)
-    if percent == 0 and value > 0:
-        return f"<{smallest}%"
+    if percent == 0 and value:
+        return f"<{smallest}%" if value > 0 else f">-{smallest}%"
     if percent == 100 and value < 1:
         return f">{100 - smallest}%"
     if percent == 100 and value > 1:

@@ -1,0 +1,150 @@
+"""Scaling: which part of a step grows with the context, on traces where it is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from builders import Event, annotation, kernel, launch, trace
+from hypothesis import given
+from hypothesis import strategies as st
+from shared import CORPUS, needs_corpus
+
+import traceanalyzer as ta
+from traceanalyzer import cli
+from traceanalyzer.analyses.scaling import scaling
+from traceanalyzer.analyses.step_parts import step_parts
+from traceanalyzer.errors import UsageError
+from traceanalyzer.trace import Trace
+
+SAMPLES = Path(__file__).parent.parent / "sample_traces"
+
+
+def run(*, busy: float, host: float, steps: int = 5, constant: float = 40) -> Trace:
+    """Steps of a constant kernel, one that takes `busy` us, and `host` us in which the host builds something."""
+    events: list[Event] = []
+    length = host + busy + constant + 100
+    for i in range(steps):
+        at = i * length
+        events += [
+            annotation("step[DECODE bs=1]", at=at, dur=length - 1),
+            annotation("build", at=at + 1, dur=host),
+            launch(at=at + host + 2, dur=2, correlation=2 * i + 1),
+            kernel("constant", at=at + host + 5, dur=constant, correlation=2 * i + 1),
+            launch(at=at + host + 6, dur=2, correlation=2 * i + 2),
+            kernel("growing", at=at + host + 5 + constant, dur=busy, correlation=2 * i + 2),
+        ]
+    return trace(events)
+
+
+def row(rows: pl.DataFrame, component: str, kind: str) -> dict[str, object]:
+    (found,) = rows.filter((pl.col("component") == component) & (pl.col("kind") == kind)).to_dicts()
+    return found
+
+
+def test_a_kernel_that_grows_is_told_from_one_that_does_not() -> None:
+    rows = scaling({1000: run(busy=100, host=1), 3000: run(busy=300, host=1)})
+    growing, constant = row(rows, "growing", "kernel"), row(rows, "constant", "kernel")
+    assert (growing["model"], growing["grows"], growing["share_of_growth"]) == ("linear", True, pytest.approx(1))
+    assert (growing["slope_ns_per_token"], growing["intercept_ns"]) == (pytest.approx(100), pytest.approx(0, abs=1e-3))
+    assert (growing["r2"], growing["mean_1000_ns"], growing["mean_3000_ns"]) == (pytest.approx(1), 100_000, 300_000)
+    assert (constant["model"], constant["grows"], constant["intercept_ns"]) == ("constant", False, 40_000)
+    assert row(rows, "idle", "step")["grows"] is False
+
+
+def test_three_contexts_tell_a_square() -> None:
+    rows = scaling({n: run(busy=n * n / 10_000, host=1) for n in (1000, 2000, 4000)})
+    growing = row(rows, "growing", "kernel")
+    assert growing["model"] == "quadratic"
+    assert growing["r2"] == pytest.approx(1)
+    assert growing["slope_ns_per_token"] == pytest.approx((1_600_000 - 100_000) / 3000)
+    lines = scaling({n: run(busy=n / 10, host=1) for n in (1000, 2000, 4000)})
+    assert row(lines, "growing", "kernel")["model"] == "linear"
+
+
+def test_what_the_host_does_is_named() -> None:
+    rows = scaling({1000: run(busy=50, host=200), 5000: run(busy=50, host=1000)})
+    assert row(rows, "build", "host")["grows"] is True
+    assert row(rows, "host_busy", "cause")["share_of_growth"] == pytest.approx(1, abs=0.01)
+    assert not rows.filter(pl.col("kind").is_in(["kernel", "class"]))["grows"].any()
+
+
+def test_a_part_that_one_run_does_not_have_is_0_there() -> None:
+    without = run(busy=100, host=1)
+    kernels = without.kernels.with_columns(
+        pl.col("name").cast(pl.String).str.replace("growing", "other").cast(pl.Categorical)
+    )
+    rows = scaling({1000: without.replace(kernels=kernels), 2000: run(busy=100, host=1)})
+    assert (row(rows, "growing", "kernel")["mean_1000_ns"], row(rows, "other", "kernel")["mean_2000_ns"]) == (0, 0)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_the_mask_is_what_grows(mode: str) -> None:
+    """The third case: the step grows, the GPU does not, and the culprit is the mask, not the draft tree."""
+    rows = scaling({k * 1024: ta.read(SAMPLES / f"mask-{k}k-{mode}") for k in (4, 16, 64)})
+    step, mask = row(rows, "wall", "step"), row(rows, "build_tree_mask", "host")
+    assert (step["grows"], step["model"], row(rows, "busy", "step")["grows"]) == (True, "linear", False)
+    assert (mask["grows"], mask["model"]) == (True, "linear")
+    assert mask["share_of_growth"] == pytest.approx(1, abs=0.05)
+    assert mask["r2"] > 0.99  # type: ignore[operator]
+    others = rows.filter(pl.col("grows") & pl.col("kind").is_in(["host", "kernel", "class"]))["component"].to_list()
+    assert others == ["build_tree_mask"]
+
+
+def test_without_names_the_cause_is_told_all_the_same() -> None:
+    rows = scaling({k * 1024: ta.read(SAMPLES / f"mask-{k}k-gpu-only") for k in (4, 64)})
+    assert row(rows, "host_busy", "cause")["share_of_growth"] == pytest.approx(0.98, abs=0.03)
+
+
+def test_what_cannot_be_compared_is_said() -> None:
+    one = run(busy=10, host=1)
+    with pytest.raises(UsageError, match="two contexts or more"):
+        scaling({1000: one})
+    with pytest.raises(UsageError, match="no steps in the run of context 2,000"):
+        scaling({1000: one, 2000: trace([kernel("k", at=0, dur=1)])})
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(3, 6))
+def test_causes_of_a_step_sum_to_its_idle_time(busy: int, host: int, steps: int) -> None:
+    assert_parts_add_up(run(busy=busy, host=host, steps=steps))
+
+
+def assert_parts_add_up(trace: Trace) -> None:
+    parts = step_parts(trace)
+    component, kind, total = pl.col("component"), pl.col("kind"), pl.col("total_ns")
+    sums = parts.group_by("path", "device", "step").agg(
+        wall=total.filter(component == "wall", kind == "step").sum(),
+        busy=total.filter(component == "busy", kind == "step").sum(),
+        idle=total.filter(component == "idle", kind == "step").sum(),
+        causes=total.filter(kind == "cause").sum(),
+        classes=total.filter(kind == "class").sum(),
+        kernels=total.filter(kind == "kernel").sum(),
+    )
+    assert (sums["wall"] == sums["busy"] + sums["idle"]).all()
+    assert (sums["idle"] == sums["causes"]).all()
+    assert (sums["classes"] == sums["kernels"]).all()
+
+
+@needs_corpus
+@pytest.mark.parametrize(
+    "folder", ["tracemap-h100", "mng-8rank", "hta-ncclparse", "torchrec-qcomm4", "kineto-array-w0"]
+)
+def test_parts_of_real_steps_add_up(folder: str) -> None:
+    assert_parts_add_up(ta.read(CORPUS / folder, cache=False))
+
+
+def test_the_command_names_what_grows(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [f"{k}k={SAMPLES / f'mask-{k}k-eager'}" for k in (4, 64)]
+    assert cli.main(["scaling", *arguments]) == 0
+    assert "grows: build_tree_mask (host)" in capsys.readouterr().out
+    assert cli.main(["scaling", *arguments, "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {"component", "kind", "model", "intercept_ns", "slope_ns_per_token", "r2", "grows"} <= rows[0].keys()
+
+
+@pytest.mark.parametrize("wrong", ["x", "4k", "=run", "4q=run"])
+def test_a_context_that_is_none_is_said_in_a_line(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["scaling", wrong, "8k=x"]) == 2
+    assert f"{wrong!r} is not of the form 64k=TRACE" in capsys.readouterr().err

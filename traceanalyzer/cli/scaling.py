@@ -1,0 +1,59 @@
+"""`traceanalyze scaling`."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import click
+
+from traceanalyzer.cli import options
+
+if TYPE_CHECKING:
+    from traceanalyzer.classify.rules import RuleTable
+
+_CONTEXT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[kKmM]?)=(?P<path>.+)")
+_UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
+
+
+def context(text: str) -> tuple[int, str]:
+    """`64k=run/`: the context of a run in tokens, and where its traces are."""
+    found = _CONTEXT.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not of the form 64k=TRACE")
+    return round(float(found["number"]) * _UNITS[found["unit"].lower()]), found["path"]
+
+
+@click.command("scaling", epilog="Example: traceanalyze scaling 4k=run-4k/ 16k=run-16k/ 64k=run-64k/")
+@click.argument("contexts", metavar="CONTEXT=TRACE...", nargs=-1, required=True, type=context)
+@click.option("--step-marker", "marker", metavar="REGEX", help="Steps are the host ranges whose name matches.")
+@options.trace_inputs("runs", "ranks", named=False)
+@options.limit
+@options.class_rules
+@options.explain
+@options.printed
+def command(
+    contexts: tuple[tuple[int, str], ...],
+    marker: str | None,
+    inputs: options.Inputs,
+    limit: int | None,
+    rules: RuleTable,
+    explain: bool,  # noqa: FBT001
+    printer: options.Printer,
+) -> None:
+    """Which part of a step grows with the context?
+
+    Traces of the same program at two contexts or more (k is 1024 tokens). Each part of a step is fitted over all steps:
+    wall, busy and idle time, causes of idle, what the host was busy with, classes and kernels.
+    """
+    from traceanalyzer.analyses.scaling import scaling
+    from traceanalyzer.reports import scaling as report
+
+    paths: dict[int, list[str]] = defaultdict(list)
+    for context, path in contexts:
+        paths[context].append(path)
+    tables = ("kernels", "launches", "ops", "annotations", "python_calls", "flows", "slices")
+    runs = {context: inputs.of(own).read(*tables) for context, own in sorted(paths.items())}
+    rows = scaling(runs, marker=marker, rules=rules)
+    printer.show(report.build(runs, rows, limit=printer.limit(limit), explain=explain))
