@@ -27,6 +27,7 @@ COMMANDS = {
     "occupancy": "traceanalyzer.cli.occupancy",
     "bandwidth": "traceanalyzer.cli.bandwidth",
     "idle-gaps": "traceanalyzer.cli.idle_gaps",
+    "timeline": "traceanalyzer.cli.timeline",
     "steps": "traceanalyzer.cli.steps",
     "launches": "traceanalyzer.cli.launches",
     "scaling": "traceanalyzer.cli.scaling",

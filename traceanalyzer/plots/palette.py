@@ -27,6 +27,18 @@ CLASS_COLOURS = {
 UNKNOWN_COLOUR = "#bdbdbd"
 IDLE_COLOUR = "#e9ecef"
 
+#: Causes of idle are pale, so that work stands out; what is the program's fault is warm.
+CAUSE_COLOURS = {
+    "host_busy": "#ffd9a8",
+    "sync": "#fff0b3",
+    "launch_bound": "#f7d6e6",
+    "queued": "#e9ecef",
+    "comm_wait": "#ffc9c9",
+    "graph_launch": "#e5dbff",
+    "profiler": "#d3f9d8",
+    "unknown": "#f1f3f5",
+}
+
 INK, QUIET_INK, GRID_INK = "#212529", "#6c757d", "#dee2e6"
 WARNING, WARNING_GROUND = "#c1121f", "#fdecea"
 GROUND = "#ffffff"
