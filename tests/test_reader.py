@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import os
 import subprocess
@@ -26,6 +27,8 @@ from strategies_events import events
 
 import traceanalyzer as ta
 from traceanalyzer import schema
+from traceanalyzer.ingest import python_engine
+from traceanalyzer.ingest.engines import ENGINE_VARIABLE
 from traceanalyzer.ingest.load import load
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.normalize import FileTables
@@ -338,3 +341,18 @@ def test_no_more_workers_than_cores_that_may_be_used(tmp_path: Path) -> None:
         mock.patch("traceanalyzer.ingest.parallel.WORTH_PROCESSES", 0),
     ):
         assert ta.read(tmp_path, cache=False).kernels.height == 2
+
+
+def test_types_of_a_file_go_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python engine makes types for every file; msgspec keeps those of the last 64, and we keep none."""
+    monkeypatch.setenv(ENGINE_VARIABLE, "python")
+    path = write_trace(tmp_path / "t.json", [kernel("k", at=i, dur=0.5) for i in range(50)])
+    for _ in range(100):
+        ta.read(path, cache=False)
+    gc.collect()
+    before = len(python_engine._GETTERS)
+    for _ in range(50):
+        ta.read(path, cache=False)
+    gc.collect()
+    assert before > 0
+    assert len(python_engine._GETTERS) <= before

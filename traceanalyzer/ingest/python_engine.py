@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -476,13 +477,17 @@ class _JsonCodes(dict[bytes, int]):
 def _values_of(objects: list[Any], field: str) -> list[Any]:
     """One attribute of all objects. The comprehension is compiled for every type: a third of the cost of `getattr`
     in a loop, and half of one that meets many types."""
-    getter = _GETTERS.get((objects[0].__class__, field)) if objects else list
+    if not objects:
+        return []
+    getters = _GETTERS.setdefault(objects[0].__class__, {})
+    getter = getters.get(field)
     if getter is None:
-        getter = _GETTERS[objects[0].__class__, field] = eval(f"lambda objects: [o.{field} for o in objects]")
+        getter = getters[field] = eval(f"lambda objects: [o.{field} for o in objects]")
     return getter(objects)
 
 
-_GETTERS: dict[tuple[type, str], Callable[[list[Any]], list[Any]]] = {}
+#: By type, as long as it lives: every file has types of its own.
+_GETTERS: WeakKeyDictionary[type, dict[str, Callable[[list[Any]], list[Any]]]] = WeakKeyDictionary()
 
 
 def _are_all(value: Any, values: list[Any]) -> bool:
