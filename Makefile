@@ -18,12 +18,14 @@ $(STAMP): pyproject.toml setup.py $(wildcard traceanalyzer/ingest/_scan*.[ch])
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[$(EXTRAS)]'
 	@touch $@
 
-demo: $(STAMP) ## print the top kernels of the bundled real traces
+demo: $(STAMP) ## print the top kernels of the bundled real traces, and what is wrong in each
 	$(BIN)/traceanalyze top-kernels sample_traces/sparse-eager/*.trace.json.gz --limit 8
 	@echo
 	$(BIN)/traceanalyze top-kernels sample_traces/cast-eager/*.trace.json.gz --limit 8
 	@echo
-	$(BIN)/traceanalyze info sample_traces/mask-64k-eager/*.trace.json.gz
+	$(BIN)/traceanalyze top-kernels sample_traces/mask-64k-eager/*.trace.json.gz --limit 8
+	@echo
+	$(BIN)/traceanalyze findings sample_traces/sparse-eager sample_traces/cast-eager sample_traces/mask-64k-eager
 
 test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal

@@ -59,7 +59,7 @@ def test_kernels_before_their_launch_tell_of_two_clocks() -> None:
     early = [launch(at=20, dur=2, correlation=7), kernel("k", at=12.5, dur=1, correlation=7)]
     assert noted(*launched(1, at=0), *early) == [("warning", "kernel-before-launch", 1)]
     (note,) = record_notes(trace([*launched(1, at=0), *early]))
-    assert "1 of 2 launch calls starts before the call, by up to 7.5 us" in note.message
+    assert "1 of 2 launch calls starts before the call, by up to 7.5 µs" in note.message
 
 
 def test_of_a_graph_replay_the_first_kernel_counts() -> None:

@@ -111,7 +111,7 @@ def _kernels_before_launch(trace: Trace) -> Iterator[Note]:
         largest = int(early["early_ns"].to_numpy().max())
         text = (
             f"device activity of {early.height:,} of {counted(totals[source], 'launch call')} starts before the call, "
-            f"by up to {largest / 1e3:,.1f} us: the clocks of host and device disagree"
+            f"by up to {largest / 1e3:,.1f} µs: the clocks of host and device disagree"
         )
         yield Note(_level(early.height, totals[source]), "kernel-before-launch", text, path, early.height)
 

@@ -24,7 +24,7 @@ DEFINITIONS = {
     "host_op": "the range, else the python function, else the operator that held most of the launching thread's own "
     "time in the gap",
     "host_share": "part of that time that it held",
-    "host_busy_ns": "the thread that launched what came next ran other code, for over 50 us",
+    "host_busy_ns": "the thread that launched what came next ran other code, for over 50 µs",
     "sync_ns": "it waited for the device, and then had to launch anew",
     "launch_bound_ns": "it was in calls of the runtime (launches, allocations, events) or between two of them, and "
     "could not keep the device fed",
