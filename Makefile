@@ -8,7 +8,7 @@ PIP_FLAGS := $(if $(wildcard $(CONSTRAINTS)),-c $(CONSTRAINTS),)
 EXTRAS ?= dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check bench fuzz clean
+.PHONY: help demo test soak damages check bench fuzz clean
 
 help: ## list what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ check: $(STAMP) ## lint, formatting and types
 
 fuzz: ## fuzz the native scanner under sanitizers (needs clang)
 	fuzz/run.sh
+
+damages: $(STAMP) ## damage small real traces in every way, 1,000 times each, and check what is read
+	POLARS_MAX_THREADS=1 $(BIN)/python fuzz/damages.py $(DAMAGES)
 
 bench: $(STAMP) ## measure the reader against named peers
 	$(BIN)/python benchmarks/read_bench.py $(BENCH)

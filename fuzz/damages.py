@@ -37,7 +37,8 @@ from polars.testing import assert_frame_equal
 import traceanalyzer as ta
 from traceanalyzer.ingest.engines import ENGINE_VARIABLE
 
-SECONDS_A_CASE = 10
+#: Of the processor, for one reading; and of the clock, which a busy machine may stop for long.
+SECONDS_A_CASE, SECONDS_OF_THE_CLOCK = 10, 120
 SECONDS_A_COMMAND = 60
 HERE = Path(__file__).resolve().parent
 SHARED = Path(os.environ.get("TRACEANALYZER_SHARED") or HERE.parents[1] / "shared")
@@ -60,7 +61,7 @@ class Case:
     made_up: int | None = 0
     """At most so many rows that are none of those; None: any number."""
     note: str | None = None
-    """The code of a note that must be there."""
+    """The code of a note that must be there, or of several, with "/" between them, one."""
     may_be_refused: bool = False
     names: dict[int, str | None] = field(default_factory=dict)
     """Names that the damage changed; None: any."""
@@ -127,10 +128,21 @@ def corrupt_deflate(rng: random.Random, new: Callable[..., Excerpt]) -> Case:
     good = bytes(member)
     for _ in range(rng.randint(1, 3)):
         member[rng.randrange(10, len(member) - 8)] = rng.randrange(256)
-    kept = set(whole.events) if bytes(member) == good else _surely_inflated(whole, start, end, good, bytes(member))
-    note = None if bytes(member) == good else "gzip-damaged"
+    kept, note = set(whole.events), None
+    if not _inflates(bytes(member)):
+        kept = _surely_inflated(whole, start, end, good, bytes(member))
+        note = "gzip-damaged/gzip-cut"  # damage may read as content that goes on behind the end of the file
     data = b"".join(bytes(member) for _, member in members)
     return Case(data, kept, whole.events, made_up=None, note=note, may_be_refused=start < whole.first)
+
+
+def _inflates(member: bytes) -> bool:
+    """Not every bit of a member matters."""
+    try:
+        zlib.decompress(member, 31)
+    except zlib.error:
+        return False
+    return True
 
 
 def _surely_inflated(whole: Excerpt, start: int, end: int, good: bytes, bad: bytes) -> set[int]:
@@ -409,19 +421,23 @@ class CaseError(AssertionError):
 
 
 @contextmanager
-def time_limit(seconds: int) -> Iterator[None]:
+def time_limit() -> Iterator[None]:
     """Raises `CaseError` in what takes longer."""
 
     def late(*_: object) -> None:
-        raise CaseError("hang", f"more than {seconds} s")
+        raise CaseError("hang", f"more than {SECONDS_A_CASE} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    limits = [(signal.SIGPROF, signal.ITIMER_PROF, SECONDS_A_CASE),
+              (signal.SIGALRM, signal.ITIMER_REAL, SECONDS_OF_THE_CLOCK)]  # fmt: skip
+    before = [signal.signal(number, late) for number, _, _ in limits]
+    for _, timer, seconds in limits:
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for (number, timer, _), handler in zip(limits, before, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(number, handler)
 
 
 def read_with(engine: str, path: Path, sizes: tuple[int, int]) -> ta.Trace | str:
@@ -433,7 +449,7 @@ def read_with(engine: str, path: Path, sizes: tuple[int, int]) -> ta.Trace | str
         for name, value in patches:
             mock.patch(f"traceanalyzer.ingest.{name}", value).start()
         try:
-            with time_limit(SECONDS_A_CASE):
+            with time_limit():
                 return ta.read(path, cache=False)
         except ta.UnreadableError as error:
             if "\n" in str(error):
@@ -479,7 +495,7 @@ def check(case: Case, trace: ta.Trace | str) -> None:
     twice = [n for n, found in rows.items() if n in case.whole and len(found) > 1]
     if case.made_up is not None and len(strange) + len(twice) > case.made_up:
         raise CaseError("made up", f"rows {strange[:10]}, twice {twice[:10]}; notes: {_notes(trace)}")
-    if case.note is not None and case.note not in _notes(trace):
+    if case.note is not None and not set(case.note.split("/")) & _notes(trace).keys():
         raise CaseError("no note", f"no {case.note}; notes: {_notes(trace)}")
 
 
