@@ -53,16 +53,21 @@ def _by_correlation(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFra
     """`kernel`, `launch` of those whose id a call has."""
     known = kernels.select("kernel", *_KEY, "start_ns").drop_nulls("correlation")
     calls = launches.select("launch", *_KEY, "call_ns").drop_nulls("correlation")
-    again = calls.filter(pl.struct(_KEY).is_duplicated()) if _repeats(calls) else calls.clear()
-    if again.is_empty():
+    if not may_repeat(calls, "correlation"):
         return known.join(calls, on=_KEY).select("kernel", "launch")
+    again = calls.filter(pl.struct(_KEY).is_duplicated())
     ids = again.select(_KEY).unique()
     once = known.join(calls.join(ids, on=_KEY, how="anti"), on=_KEY).select("kernel", "launch")
     return pl.concat([once, _nearest(known.join(ids, on=_KEY, how="semi"), again)])
 
 
-def _repeats(calls: pl.DataFrame) -> bool:
-    return calls.select(_KEY).n_unique() < calls.height
+def may_repeat(rows: pl.DataFrame, number: str) -> bool:
+    """Whether a number may be there twice within a source: false is certain, and cheap to know.
+
+    Joining by a number that many rows share would make a row for every pair.
+    """
+    mixed = rows.select(pl.col(number) * 65_537 + pl.col("source").cast(pl.Int64)).to_series()
+    return mixed.n_unique() < rows.height
 
 
 def _nearest(kernels: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

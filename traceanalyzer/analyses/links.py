@@ -16,7 +16,7 @@ import polars as pl
 
 from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.capture import captured
-from traceanalyzer.analyses.launched import launched
+from traceanalyzer.analyses.launched import launched, may_repeat
 from traceanalyzer.analyses.nesting import NONE, TOLERANCE_NS, Ints, at, nearest, nest, outermost
 from traceanalyzer.schema import Column, Table
 from traceanalyzer.trace import Trace
@@ -312,7 +312,9 @@ def _operators(calls: pl.DataFrame, by_id: Ints, by_time: Ints, ops: Tree) -> In
 def _op_by_external_id(trace: Trace) -> Ints:
     """The operator that each kernel's External id names, if it does not start after the kernel."""
     ops = trace.scan("ops").select("source", "external_id", op_start="start_ns").with_row_index("op")
-    named = ops.drop_nulls("external_id").collect().unique(["source", "external_id"], keep="first", maintain_order=True)
+    named = ops.drop_nulls("external_id").collect()
+    if may_repeat(named, "external_id"):
+        named = named.unique(["source", "external_id"], keep="first", maintain_order=True)
     kernels = trace.kernels.select("source", "external_id", "start_ns")
     found = kernels.join(named, on=["source", "external_id"], how="left", maintain_order="left")
     return _rows(found.select(pl.when(pl.col("op_start") <= pl.col("start_ns")).then("op"))["op"])
