@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import polars as pl
@@ -9,7 +10,7 @@ import pytest
 from builders import Event, annotation, kernel, launch, op, python_call, trace, traces
 from hypothesis import given
 from oracles import naive_linker
-from shared import CORPUS, corpus_files, needs_corpus
+from shared import CASES, CORPUS, corpus_files, needs_cases, needs_corpus
 from strategies import linked_ranks
 
 import traceanalyzer as ta
@@ -160,6 +161,20 @@ def test_a_backward_kernel_knows_the_module_of_its_forward_operator() -> None:
     assert (row["op_name"], row["forward_op"], row["module_name"]) == ("aten::mm", 1, "nn.Module: Linear_3")
 
 
+def test_an_external_id_of_many_operators_is_the_first_one_s_and_costs_no_pairs() -> None:
+    number = 3_000
+    events = [op(f"op {each}", at=each * 10, dur=5, external_id=5) for each in range(number)]
+    events += [kernel("k", at=10**6 + each, dur=1, external_id=5) for each in range(number)]
+    assert set(ta.link(trace(events))["op_name"]) == {"op 0"}
+
+
+def test_a_correlation_of_many_calls_costs_no_pairs() -> None:
+    number = 3_000
+    events = [launch(at=each * 10, correlation=5) for each in range(number)]
+    events += [kernel("k", at=each * 10 + 5, dur=1, correlation=5) for each in range(number)]
+    assert ta.link(trace(events))["launch"].to_list() == list(range(number))
+
+
 def test_nothing_links_to_nothing() -> None:
     assert ta.link(ta.Trace.empty()).schema == LINKS.schema
     assert ta.link(trace([kernel("k", at=0, dur=1)]))["reason"].to_list() == ["no-correlation"]
@@ -186,6 +201,31 @@ def test_the_order_of_the_files_does_not_matter(whole: ta.Trace) -> None:
     names = ["op_name", "annotation_name", "module_name", "launch_delay_ns", "reason"]
     first, second = ta.link(traces(whole, other)).select(names), ta.link(traces(other, whole)).select(names)
     assert first.equals(pl.concat([second.tail(-1), second.head(1)]))
+
+
+@needs_cases
+def test_case_s11_every_kernel_of_a_replay_links_to_its_graph_launch() -> None:
+    (folder,) = CASES.glob("s11-*")
+    (expected,) = json.loads((folder / "expect.json").read_text())["ranks"]
+    whole = ta.read(folder / "in", cache=False)
+    links = ta.link(whole).hstack(whole.kernels.select("correlation", "duration_ns"))
+    found = links.group_by("correlation", api=pl.col("launch_name").cast(pl.String)).agg(
+        kernels=pl.len(), kernel_us=pl.col("duration_ns").sum() / 1000
+    )
+    wanted = pl.DataFrame(expected["launch_calls"]).sort("correlation")
+    assert found.sort("correlation").select(wanted.columns).rows() == wanted.rows()
+    assert links["launch"].null_count() == expected["kernels_without_launch_call"]
+
+
+@needs_cases
+def test_case_s12_correlation_zero_is_no_link() -> None:
+    (folder,) = CASES.glob("s12-*")
+    (expected,) = json.loads((folder / "expect.json").read_text())["ranks"]
+    links = ta.link(ta.read(folder / "in", cache=False))
+    assert links["launch"].count() == expected["device_events_with_launch_call"]
+    assert (
+        dict(links["reason"].value_counts().rows())["no-correlation"] == expected["device_events_without_launch_call"]
+    )
 
 
 #: The naive linker takes a second for some 10,000 operators; larger files add nothing to what these show.

@@ -16,7 +16,7 @@ import polars as pl
 
 from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.capture import captured
-from traceanalyzer.analyses.launched import launched, may_repeat
+from traceanalyzer.analyses.launched import as_rows, by_number, gathered, launched, may_repeat
 from traceanalyzer.analyses.nesting import NONE, TOLERANCE_NS, Ints, at, nearest, nest, outermost
 from traceanalyzer.schema import Column, Table
 from traceanalyzer.trace import Trace
@@ -315,9 +315,12 @@ def _op_by_external_id(trace: Trace) -> Ints:
     named = ops.drop_nulls("external_id").collect()
     if may_repeat(named, "external_id"):
         named = named.unique(["source", "external_id"], keep="first", maintain_order=True)
-    kernels = trace.kernels.select("source", "external_id", "start_ns")
-    found = kernels.join(named, on=["source", "external_id"], how="left", maintain_order="left")
-    return _rows(found.select(pl.when(pl.col("op_start") <= pl.col("start_ns")).then("op"))["op"])
+    kernels = trace.kernels.select("source", "external_id", "start_ns").with_row_index("kernel")
+    found = by_number(kernels.drop_nulls("external_id"), named, "external_id")
+    found = found.filter(pl.col("op_start") <= pl.col("start_ns"))
+    rows = np.full(kernels.height, NONE, np.int64)
+    rows[found["kernel"].to_numpy()] = found["op"].to_numpy()
+    return rows
 
 
 def _encloses(holders: Ints, outer: Ints, inner: Ints) -> npt.NDArray[np.bool_]:
@@ -409,14 +412,8 @@ _NAMES = {
 def _with_names(frame: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     names = {table: trace.scan(table).select("name").collect()["name"] for table, _ in _NAMES.values()}
     return frame.with_columns(
-        _gathered(names[table], frame[row]).alias(name) for name, (table, row) in _NAMES.items()
+        gathered(names[table], frame[row]).alias(name) for name, (table, row) in _NAMES.items()
     )  # fmt: skip
-
-
-def _gathered(values: pl.Series, rows: pl.Series) -> pl.Series:
-    if not len(values):
-        return pl.repeat(None, len(rows), dtype=values.dtype, eager=True)
-    return values.gather(rows)
 
 
 def _rows(numbers: pl.Series) -> Ints:
@@ -426,4 +423,4 @@ def _rows(numbers: pl.Series) -> Ints:
 
 def _column(name: str, rows: Ints) -> pl.Series:
     """Numbers as rows, null where there is none."""
-    return pl.Series(name, rows).replace(NONE, None).cast(_ROW)
+    return as_rows(pl.Series(name, rows))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from traceanalyzer.analyses.launched import as_rows, gathered
 from traceanalyzer.analyses.links import Linked, Tree, captured_links, linked
 from traceanalyzer.analyses.nesting import NONE, Ints, at, nearest
 from traceanalyzer.choices import Origin
@@ -247,9 +248,7 @@ def _texts(names: _Names, places: Ints) -> pl.Series:
 
 
 def _texts_of(texts: pl.Series, places: Ints) -> pl.Series:
-    rows = pl.Series(places).replace(NONE, None).cast(pl.UInt32)
-    found = texts.gather(rows) if len(texts) else pl.repeat(None, len(rows), dtype=pl.String, eager=True)
-    return found.cast(pl.String)
+    return gathered(texts, as_rows(pl.Series(places))).cast(pl.String)
 
 
 def _gather(values: pl.Series, rows: Ints) -> pl.Series:
