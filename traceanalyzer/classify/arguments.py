@@ -49,9 +49,16 @@ _INTEGER = re.compile(r"(-?\d+)[uUlL]*|_(\d+)")
 _BRACKETS = frozenset("<>()[]{}")
 
 
-def argument_texts(parts: list[list[Item]], depth: int) -> list[str]:
-    """Arguments without those that are the same for all kernels of a family, their own down to `depth`."""
-    return _Renderer(depth).texts(parts)
+#: By the identity of an argument: what it is as a whole, and the paths of its words. Good as long as the tree lives.
+Known = dict[int, tuple[str | None, list[list[Segment]]]]
+
+
+def argument_texts(parts: list[list[Item]], depth: int, known: Known | None = None) -> list[str]:
+    """Arguments without those that are the same for all kernels of a family, their own down to `depth`.
+
+    `known` is filled and used: the same tree at several depths is taken apart once.
+    """
+    return _Renderer(depth, known).texts(parts)
 
 
 def lambda_text(types: Group | None) -> str:
@@ -87,7 +94,8 @@ def full_text(items: list[Item]) -> str:
 class _Renderer:
     """Types as short text. The budget holds over the whole of one name."""
 
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth: int, known: Known | None = None) -> None:
+        self.known: Known = {} if known is None else known
         self.depth = depth
         self.nesting = 0
         self.budget = _TYPE_BUDGET
@@ -111,16 +119,12 @@ class _Renderer:
         return self._composed_text(items)
 
     def _composed_text(self, items: list[Item]) -> str:
-        found = words(items)
-        plain = " ".join(item for word in found for item in word if isinstance(item, str))
-        if plain in _TYPES:
-            return _TYPES[plain]
-        if len(found) > 1 and found[0] == ["void"]:
-            found = found[1:]
-        return " ".join(self._word_text(word) for word in found)
+        if id(items) not in self.known:
+            self.known[id(items)] = _taken_apart(items)
+        type_, paths = self.known[id(items)]
+        return " ".join(map(self._path_text, paths)) if type_ is None else type_
 
-    def _word_text(self, word: list[Item]) -> str:
-        path = unwrap(path_of(word))
+    def _path_text(self, path: list[Segment]) -> str:
         if not path:
             return ""
         last = path[-1]
@@ -160,6 +164,17 @@ class _Renderer:
             return []
         texts = _without_repeats([self.type_text(part) for part in parts])
         return texts if sum(len(text) + 2 for text in texts) <= _SIMPLE else []
+
+
+def _taken_apart(items: list[Item]) -> tuple[str | None, list[list[Segment]]]:
+    """The text of an argument that is a type of many words, else the path of each word."""
+    found = words(items)
+    plain = " ".join(item for word in found for item in word if isinstance(item, str))
+    if plain in _TYPES:
+        return _TYPES[plain], []
+    if len(found) > 1 and found[0] == ["void"]:
+        found = found[1:]
+    return None, [unwrap(path_of(word)) for word in found]
 
 
 @lru_cache(maxsize=1 << 12)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from traceanalyzer.classify import cxx, mangled
-from traceanalyzer.classify.arguments import argument_texts, full_text, lambda_text, library_summary
+from traceanalyzer.classify.arguments import Known, argument_texts, full_text, lambda_text, library_summary
 from traceanalyzer.classify.paths import Segment, function_of, items_of, path_of, unwrap
 from traceanalyzer.classify.words import ELLIPSIS, elide, shorten_word
 
@@ -134,8 +134,9 @@ def _fit(path: list[Segment]) -> str:
     if last.arguments is None:
         return name + lambda_text(last.lambda_types)
     shown: list[str] = []
+    known: Known = {}
     for depth in (6, 3, 2, 1):
-        shown = argument_texts(last.arguments.parts, depth)
+        shown = argument_texts(last.arguments.parts, depth, known)
         text = f"{name}<{', '.join(shown)}>" if shown else name
         if len(text) <= _GOAL:
             return text
