@@ -182,6 +182,11 @@ def test_the_longest_name_that_fits_is_meant() -> None:
     assert rates_of("") is None
 
 
+@pytest.mark.parametrize("name", ["NVIDIA A100X", "NVIDIA L40G", "NVIDIA GeForce RTX 4090 Laptop GPU"])
+def test_another_product_is_not_taken(name: str) -> None:
+    assert rates_of(name) is None
+
+
 def test_what_nobody_published_is_missing() -> None:
     rates = rates_of("NVIDIA RTX PRO 6000 Blackwell Server Edition")
     assert rates is not None

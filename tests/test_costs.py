@@ -67,6 +67,9 @@ BY_HAND: list[tuple[str, Any, Any, Any, Any, tuple[int, int, int | None, str | N
      (40 + 4 * 32 * 128 + 4 * 128 * 10, 4 * 32 * 10, 2 * 32 * 128 * 10, "fp32", "gemm")),
     ("aten::bmm", [[128, 128, 64], [128, 64, 128]], [FLOAT, FLOAT], None, None,
      (2 * 4 * MIB, 8 * MIB, 2 * 128 * 128 * 64 * 128, "fp32", "gemm")),
+    ("aten::_int_mm", [[128, 128], [128, 128]], ["signed char"] * 2, None, None,
+     (2 * 128 * 128, 4 * 128 * 128, 2 * 128**3, "int8", "gemm")),
+    ("aten::max", [[64], [64]], [FLOAT] * 2, None, None, (512, 256, None, None, "reduction")),
     ("aten::_scaled_mm", [[16, 32], [32, 64], [], [], [], [], []], [FP8, FP8, FLOAT, FLOAT, "", "", "Scalar"], None,
      None, (16 * 32 + 32 * 64, 16 * 64 * 2, 2 * 16 * 32 * 64, "fp8", "gemm")),
     # 3 x 3, padding 1, stride 1: 32 x 32 stays
@@ -109,6 +112,7 @@ def test_costs_by_hand(
         ("aten::cat", [[[3, 4], [5, 4]], []], ["TensorList", "Scalar"]),  # type of the list not recorded
         ("aten::convolution", [[1, 3, 8, 8], [4, 3, 3, 3]], [FLOAT, FLOAT]),  # no padding, stride, ... recorded
         ("my::op", [[4]], [FLOAT]),
+        ("triton_poi_fused_embedding_add_3", [[1000, 64], [8]], [FLOAT, LONG]),  # picks rows, nobody knows how many
     ],
 )
 def test_what_shapes_do_not_tell_has_no_cost(name: str, dims: Any, types: Any) -> None:

@@ -118,13 +118,101 @@ def test_work_far_from_the_roof_is_said() -> None:
 
 
 def test_idle_with_stacks_is_an_upper_bound() -> None:
-    events = [kernel("k", at=0, dur=10, grid=(132, 1, 1)), kernel("k", at=90, dur=10, grid=(132, 1, 1))]
+    events = [kernel("k", at=0, dur=100, grid=(132, 1, 1)), kernel("k", at=900, dur=100, grid=(132, 1, 1))]
     (row,) = findings(trace(events)).to_dicts()
-    assert (row["rule"], row["confidence"], row["at_stake_ns"]) == ("device-idle", "high", 80_000)
-    with_stack = [*events, {**annotation("f.py(3): f", at=0, dur=50), "cat": "python_function"}]
+    assert (row["rule"], row["confidence"], row["at_stake_ns"]) == ("device-idle", "high", 800_000)
+    with_stack = [*events, {**annotation("f.py(3): f", at=0, dur=500), "cat": "python_function"}]
     (row,) = findings(trace(with_stack)).to_dicts()
     assert row["confidence"] == "low"
     assert "upper bound" in row["text"]
+
+
+def copied(*readers: Event, count: int = 10) -> list[str]:
+    """Rules that fire where a tensor of 1,000,000 x 64 is copied, each time before these operators."""
+    shape = [1_000_000, 64]
+    copy: dict[str, Any] = {
+        "Input Dims": [shape, shape, []],
+        "Input type": ["c10::BFloat16", "c10::BFloat16", "Scalar"],
+    }
+    events: list[Event] = []
+    for i in range(count):
+        at = i * 1000.0
+        events += [
+            op("aten::copy_", at=at, dur=10, **copy),
+            launch(at=at + 1, dur=1, correlation=i + 1),
+            kernel("copy", at=at + 20, dur=900, grid=(2000, 1, 1), correlation=i + 1),
+            *({**reader, "ts": at + 20 + place} for place, reader in enumerate(readers)),
+        ]
+    return rules(events)
+
+
+def reader(name: str, dims: Any, values: Any = None, index: str = "long int") -> Event:
+    types = [
+        "c10::BFloat16",
+        *(index if each and len(each) < 2 else "c10::BFloat16" if each else "Scalar" for each in dims[1:]),
+    ]
+    more: dict[str, Any] = {"Input Dims": dims, "Input type": types}
+    if values:
+        more["Concrete Inputs"] = values
+    return op(name, at=0, dur=0.5, **more)
+
+
+WHOLE = [1_000_000, 64]
+
+
+def test_few_rows_of_a_copy_that_are_read() -> None:
+    rows = reader("aten::index_select", [WHOLE, [], [4096]], ["", "0", ""])
+    assert copied(rows) == ["copies-more-than-is-read"]
+    assert copied(reader("aten::embedding", [WHOLE, [4096]])) == ["copies-more-than-is-read"]
+
+
+@pytest.mark.parametrize(
+    "readers",
+    [
+        [reader("aten::index_select", [WHOLE, [], [8]], ["", "1", ""])],  # of every row
+        [reader("aten::index_select", [WHOLE, [], [200_000]], ["", "0", ""])] * 3,  # three times a fifth
+        [reader("aten::index_select", [WHOLE, [], [9]], ["", "0", ""]), reader("aten::mul", [WHOLE, WHOLE])],
+        [],
+    ],
+    ids=["another dimension", "many reads", "a reader of the whole", "nothing"],
+)
+def test_a_copy_of_which_much_is_read_is_not_said_to_be_for_little(readers: list[Event]) -> None:
+    assert "copies-more-than-is-read" not in copied(*readers)
+
+
+def test_the_rank_that_others_wait_for_and_what_makes_it_late() -> None:
+    (first,) = found("straggler-eager")
+    evidence = first["evidence"]
+    assert (first["rule"], evidence["waited_for"]) == ("exposed-communication", 1)
+    assert evidence["made_late_by"]["kernel"].startswith("nvjet_sm90_tst_256x128")
+    assert evidence["made_late_by"]["more_launches"] == 66  # one more product in each of 3 layers of 22 steps
+    assert "the others wait for rank 1" in first["text"]
+
+
+def test_kernels_without_length_and_traces_without_kernels_are_no_error() -> None:
+    assert rules([kernel("copy_kernel", at=i, dur=0) for i in range(5)]) == []
+    assert rules([]) == []
+
+
+def test_tiny_runs_are_not_judged() -> None:
+    assert rules([kernel("fill", at=0, dur=2, grid=(1, 1, 1))]) == []
+
+
+def test_a_step_is_of_one_device() -> None:
+    """Four devices in one file, each idle for 0.45 ms of its steps of 1 ms."""
+    events: list[Event] = []
+    for step in range(5):
+        events.append(annotation(f"ProfilerStep#{step}", at=1000 * step, dur=999))
+        for device in range(4):
+            number = 10 * step + device + 1
+            events.append(launch(at=1000 * step + 10 + device, dur=1, correlation=number))
+            events.append(
+                kernel("k", at=1000 * step + 400, dur=550, device=device, grid=(132, 1, 1), correlation=number)
+            )
+    (row,) = findings(trace(events)).to_dicts()
+    # the first step's window begins with its own kernel
+    assert json.loads(row["evidence"])["ns_per_step"] == pytest.approx(450_000 * 4 / 5)
+    assert "Each of 4 devices does nothing" in row["text"]
 
 
 def test_lost_records_are_a_doubt_and_come_last() -> None:

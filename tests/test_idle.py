@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from builders import Event, annotation, kernel, launch, op, trace
+from builders import Event, annotation, kernel, launch, memcpy, op, trace
 from hypothesis import given
 from hypothesis import strategies as st
 from shared import CASES, CORPUS, needs_cases, needs_corpus
@@ -16,9 +16,10 @@ from strategies import linked_ranks, traces_of_ranks
 
 import traceanalyzer as ta
 from traceanalyzer import cli
+from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.device_time import device_time
 from traceanalyzer.analyses.idle import CAUSES, by_cause, by_host, idle_gaps
-from traceanalyzer.analyses.idle.host import holder_of_most
+from traceanalyzer.analyses.idle.host import lowest_holders
 from traceanalyzer.trace import Trace
 
 SAMPLES = Path(__file__).parent.parent / "sample_traces"
@@ -73,9 +74,21 @@ def test_long_work_after_a_wait_is_work() -> None:
 
 
 def test_launching_all_the_time_is_launch_bound() -> None:
-    calls = [launch("cudaMalloc", at=90 + 40 * i, dur=38) for i in range(13)]
+    calls = [launch("cudaEventRecord", at=90 + 40 * i, dur=38) for i in range(13)]
     row = gap(*calls)
     assert us(row) == {"launch_bound": 495, "queued": 5}
+
+
+def test_getting_memory_is_a_cause_of_its_own_and_the_call_is_named() -> None:
+    row = gap(launch("hipFree", at=105, dur=470))
+    assert us(row) == {"launch_bound": 25, "queued": 5, "allocation": 470}
+    assert (row["cause"], row["host_op"]) == ("allocation", "hipFree")
+
+
+def test_a_copy_to_memory_that_is_not_pinned_is_a_wait() -> None:
+    copy = memcpy("Memcpy DtoH (Device -> Pageable)", at=0, dur=90, stream=9, correlation=7)
+    call = launch("cudaMemcpyAsync", at=-5, dur=580, correlation=7)
+    assert us(gap(copy, call)) == {"sync": 490, "launch_bound": 5, "queued": 5}
 
 
 def test_what_was_launched_in_time_is_queued() -> None:
@@ -143,6 +156,13 @@ def test_the_gaps_of_a_host_that_is_ahead_are_queued(run: str) -> None:
     assert by_cause(idle_gaps(ta.read(SAMPLES / run))).row(0)[1] == "queued"
 
 
+def test_a_stretch_of_time_is_refused() -> None:
+    stretch = ta.select(trace([kernel("a", at=0, dur=10), kernel("b", at=90, dur=10)]), between_ns=(5_000, 50_000))
+    for function in (ta.idle_gaps, ta.steps, ta.find_steps, ta.bandwidth, ta.findings):
+        with pytest.raises(ta.UsageError, match="takes a whole trace"):
+            function(stretch)
+
+
 @needs_cases
 def test_s17_every_gap_has_the_cause_that_a_person_sees() -> None:
     rows = idle_gaps(ta.read(next(CASES.glob("s17-*")) / "in"))
@@ -187,24 +207,29 @@ def test_causes_of_real_files_sum_to_the_idle_time(folder: str) -> None:
 _TIMES = st.tuples(st.integers(0, 40), st.integers(1, 20))
 
 
-@given(st.lists(_TIMES, max_size=8), st.lists(_TIMES, max_size=6))
-def test_the_holder_of_most_is_that_of_a_walk_instant_by_instant(
+@given(st.lists(_TIMES, max_size=8), st.lists(_TIMES, min_size=1, max_size=6))
+def test_the_lowest_holder_is_that_of_a_walk_instant_by_instant(
     spans: list[tuple[int, int]], stretches: list[tuple[int, int]]
 ) -> None:
     nested = [(at, dur) for i, (at, dur) in enumerate(spans) if not _crosses(at, dur, spans[:i])]
     frame = pl.DataFrame(
-        {
-            "name": [f"s{i}" for i in range(len(nested))], "t": [0] * len(nested),
-            "start_ns": [at * 10_000 for at, _ in nested], "duration_ns": [dur * 10_000 for _, dur in nested],
+        [(f"s{at}", False, 0, at * 10_000, dur * 10_000) for at, dur in nested],
+        schema={
+            "name": pl.String,
+            "is_range": pl.Boolean,
+            "t": pl.Int64,
+            "start_ns": pl.Int64,
+            "duration_ns": pl.Int64,
         },
-        schema={"name": pl.String, "t": pl.Int64, "start_ns": pl.Int64, "duration_ns": pl.Int64},
+        orient="row",
+    )
+    pieces = pl.DataFrame(
+        [(i, 0, at * 10_000, (at + dur) * 10_000) for i, (at, dur) in enumerate(stretches)],
+        schema={"gap": pl.UInt32, "t": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row",
     )  # fmt: skip
-    asked = pl.DataFrame(
-        [(0, at * 10_000, (at + dur) * 10_000) for at, dur in stretches],
-        schema={"t": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row",
-    )  # fmt: skip
-    found = holder_of_most(frame, asked, ["t"])["covered_ns"].to_list()
-    assert found == [_most(nested, at, at + dur) for at, dur in stretches]
+    found = {gap: name for gap, name, _, _ in lowest_holders(frame, pieces, ["t"]).iter_rows()}
+    wanted = {i: _lowest(nested, at, at + dur) for i, (at, dur) in enumerate(stretches)}
+    assert found == {gap: name for gap, name in wanted.items() if name is not None}
 
 
 def _crosses(at: int, dur: int, others: list[tuple[int, int]]) -> bool:
@@ -215,13 +240,67 @@ def _crosses(at: int, dur: int, others: list[tuple[int, int]]) -> bool:
     )
 
 
-def _most(spans: list[tuple[int, int]], since: int, until: int) -> int | None:
-    counts: dict[int, int] = {}
-    for instant in range(since, until):
-        holding = [(start, i) for i, (start, length) in enumerate(spans) if start <= instant < start + length]
-        if holding:
-            counts[max(holding)[1]] = counts.get(max(holding)[1], 0) + 1
-    return max(counts.values()) * 10_000 if counts else None
+def _lowest(spans: list[tuple[int, int]], since: int, until: int) -> str | None:
+    """The shortest span, of equals the later one, that holds half of [since, until)."""
+    holding = [
+        (length, -start)
+        for start, length in spans
+        if 2 * max(0, min(start + length, until) - max(start, since)) >= until - since
+    ]
+    return f"s{-min(holding)[1]}" if holding else None
+
+
+@given(st.lists(_TIMES, max_size=6), st.lists(_TIMES, max_size=8))
+def test_what_is_uncovered_is_what_no_interval_holds(
+    stretches: list[tuple[int, int]], covered: list[tuple[int, int]]
+) -> None:
+    frames = [
+        pl.DataFrame(
+            [("k", at, at + dur) for at, dur in each],
+            schema={"k": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row",
+        )
+        for each in (stretches, covered)
+    ]  # fmt: skip
+    held = {instant for at, dur in covered for instant in range(at, at + dur)}
+    found: dict[int, set[int]] = {i: set() for i in range(len(stretches))}
+    for _, start, end, number in intervals.uncovered(frames[0], frames[1], ["k"]).iter_rows():
+        assert found[number].isdisjoint(range(start, end))
+        found[number] |= set(range(start, end))
+    assert found == {i: set(range(at, at + dur)) - held for i, (at, dur) in enumerate(stretches)}
+
+
+def test_what_ran_while_it_waited_is_not_what_it_was_busy_with() -> None:
+    """An operator around a wait of 940 us, and own code of another function behind it."""
+    around = [
+        kernel("a", at=0, dur=100),
+        kernel("b", at=2000, dur=10, correlation=1),
+        launch(at=1990, dur=5, correlation=1),
+    ]
+    host = [
+        op("aten::item", at=50, dur=970), launch("cudaStreamSynchronize", at=60, dur=940),
+        annotation("build_mask", at=1030, dur=950),
+    ]  # fmt: skip
+    (row,) = idle_gaps(trace([*around, *host])).to_dicts()
+    assert row["host_op"] == "build_mask"
+
+
+def test_a_range_over_the_whole_run_does_not_hide_the_function() -> None:
+    wide = annotation("timed region", at=0, dur=10_000)
+    function = {**annotation("f.py(3): build_mask", at=120, dur=460), "cat": "python_function"}
+    inner = {**annotation("f.py(9): helper", at=150, dur=40), "cat": "python_function"}
+    assert gap(wide, function, inner)["host_op"] == "f.py(3): build_mask"
+
+
+def test_a_local_range_is_named_rather_than_what_runs_in_it() -> None:
+    assert (
+        gap(annotation("build_mask", at=105, dur=480), op("aten::tolist", at=110, dur=400))["host_op"] == "build_mask"
+    )
+
+
+def test_markers_of_any_kind_name_nothing() -> None:
+    markers = [annotation("ProfilerStep#1", at=0, dur=900), annotation("step[DECODE bs=1]", at=10, dur=800)]
+    function = {**annotation("f.py(3): build_mask", at=120, dur=460), "cat": "python_function"}
+    assert gap(*markers, function)["host_op"] == "f.py(3): build_mask"
 
 
 def test_the_command_names_cause_and_culprit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,6 +88,57 @@ def test_a_marker_inside_another_is_a_part_of_it() -> None:
     assert find_steps(trace(events)).steps["name"].to_list() == ["ProfilerStep#1"]
 
 
+def test_markers_that_touch_or_overlap_a_little_are_all_steps() -> None:
+    events = [annotation("step[DECODE bs=1]", at=100 * i, dur=100.5) for i in range(5)]
+    events += [launch(at=100 * i + 50, dur=1, correlation=i + 1) for i in range(5)]
+    events += [kernel("k", at=100 * i + 60, dur=10, correlation=i + 1) for i in range(5)]
+    assert find_steps(trace(events)).of_kernel.to_list() == [0, 1, 2, 3, 4]
+
+
+def test_threads_have_steps_of_their_own() -> None:
+    events: list[Event] = []
+    for i in range(4):
+        for tid in (1, 2):
+            number = 10 * i + tid
+            events += [
+                annotation("ProfilerStep#1", at=100 * i + tid, dur=90, tid=tid),
+                launch(at=100 * i + 50, dur=1, correlation=number, tid=tid),
+                kernel("k", at=100 * i + 60, dur=10, device=tid, correlation=number),
+            ]
+    found = find_steps(trace(events))
+    assert found.steps.height == 8
+    rows = steps(trace(events), found=found)
+    assert rows.filter(pl.col("kind") != "outside").group_by("device").agg(pl.len()).sort("device").rows() == [
+        ("1", 4), ("2", 4),
+    ]  # fmt: skip
+
+
+def test_markers_that_no_launch_leads_to_give_way_to_the_sequence() -> None:
+    marks = [annotation(f"ProfilerStep#{i}", at=100 * i, dur=90) for i in range(6)]
+    work = [kernel(name, at=100 * i + at, dur=20) for i in range(6) for name, at in (("a", 10), ("b", 40), ("c", 70))]
+    found = find_steps(trace([*marks, *work])).steps
+    assert set(found["found_by"]) == {"sequence"}
+
+
+def test_a_pattern_that_matches_no_range_is_said() -> None:
+    with pytest.raises(UsageError, match="no host range matches 'nope'; there are ProfilerStep#1"):
+        find_steps(marked("ProfilerStep#1"), marker="nope")
+
+
+def test_what_was_read_before_does_not_show() -> None:
+    """Names are categories of the whole process; the order in which they were met there is no matter."""
+    pl.Series(["zz_once", "mm_layer", "aa_first"], dtype=pl.Categorical)
+    names = ["aa_first", *["mm_layer", "nn_layer"] * 6, "zz_once"]
+    work = [
+        kernel(name, at=20 * (len(names) * i + place), dur=10) for i in range(8) for place, name in enumerate(names)
+    ]
+    assert find_steps(trace(work)).steps.height == 8
+
+
+def test_one_kernel_over_and_over_is_no_step() -> None:
+    assert find_steps(trace([kernel("k", at=20 * i, dur=10) for i in range(50)])).steps.height == 0
+
+
 def test_the_framework_knows_its_steps_better_than_the_profiler() -> None:
     events = [annotation("ProfilerStep#1", at=0, dur=100)]
     events += [annotation("step[DECODE bs=1]", at=10 + 20 * i, dur=10) for i in range(3)]
@@ -166,7 +217,7 @@ def test_the_steps_of_the_samples_take_what_was_measured(run: str) -> None:
         own = rows.filter((pl.col("rank") == rank["rank"]) & (pl.col("kind") != "outside"))
         measured = rank["profiled"]["cuda_event_step_ns"]
         assert own.height == len(measured)
-        assert own["confidence"].unique().to_list() == [1.0]
+        assert own["confidence"].min() > 0.9  # type: ignore[operator]
         assert set(own["found_by"]) == {"sequence" if run.endswith("gpu-only") else "marker"}
         assert median(own["wall_ns"].to_list()[1:]) == pytest.approx(median(measured[1:]), rel=0.03)
 
@@ -267,7 +318,7 @@ def test_what_is_covered_until_a_point(covered: list[tuple[Any, int, int]], poin
 def test_the_command_says_where_steps_came_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["steps", str(SAMPLES / "cast-gpu-only"), "--limit", "2"]) == 0
     out = capsys.readouterr().out
-    assert "the sequence of kernels that repeats (100% of them alike)" in out
+    assert "the sequence of kernels that repeats (confidence 99%)" in out
     assert cli.main(["steps", str(SAMPLES / "cast-gpu-only"), "--format", "json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert len(content["rows"]) == 2 * 33

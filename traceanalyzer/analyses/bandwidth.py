@@ -17,6 +17,7 @@ from traceanalyzer.analyses.described import with_description
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.links import link
 from traceanalyzer.analyses.ratio import ratio
+from traceanalyzer.analyses.stretch import need_whole
 from traceanalyzer.classify.rules import RuleTable
 from traceanalyzer.hardware.rates import Rates, RateTable, rates_of
 from traceanalyzer.text import natural_key
@@ -76,6 +77,7 @@ def bandwidth(
     devices of the user's that count before the table of this package, `rules` class rules likewise.
     """
     need_trace(trace, "bandwidth")
+    need_whole(trace, "bandwidth")
     activity = _activity(trace)
     pieces = pl.concat([_own_work(activity), _operator_work(activity, trace)], how="diagonal")
     pieces = _with_least_time(pieces, trace, rates)

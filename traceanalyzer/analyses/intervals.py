@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
 START, END = "start_ns", "end_ns"
@@ -76,6 +77,43 @@ def covered_until(intervals: pl.DataFrame, points: pl.DataFrame, by: Sequence[st
     return found.select((pl.col("before") + inside).fill_null(0).alias("covered_ns"))["covered_ns"]
 
 
+def uncovered(stretches: pl.DataFrame, covered: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """What of each stretch is not covered, stretch by stretch: they may overlap each other, unlike in `subtract`.
+
+    A piece has the keys, `start_ns`, `end_ns` and the `row` of its stretch; pieces stand in the order of the stretches.
+    """
+    groups, (own, taken) = _indexed(by, stretches.with_row_index("row"), covered, keep=("row",))
+    parts = []
+    merged = {group: each for (group,), each in _merge(taken).group_by(_GROUP)}
+    for (group,), each in own.group_by(_GROUP):
+        gone = merged.get(group, taken.clear()).sort(START)
+        parts.append(_uncovered_of_group(each, gone["start_ns"].to_numpy(), gone["end_ns"].to_numpy()))
+    pieces = pl.concat(parts) if parts else own.select(_GROUP, START, END, "row")
+    return _named(pieces.sort("row", START), groups, by)
+
+
+def _uncovered_of_group(stretches: pl.DataFrame, start: np.ndarray, end: np.ndarray) -> pl.DataFrame:
+    """Cut stretches where the covered intervals (disjoint, in order) lie."""
+    since, until = stretches[START].to_numpy(), stretches[END].to_numpy()
+    first = np.searchsorted(end, since, "right")
+    last = np.maximum(np.searchsorted(start, until, "left"), first)
+    many = last - first + 1  # one piece more than there are intervals
+    row = np.repeat(np.arange(len(since)), many)
+    number = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
+    before = first[row] + number - 1  # the interval that a piece begins behind
+    begins = np.where(number == 0, since[row], end[np.clip(before, 0, None)] if len(end) else since[row])
+    follows = before + 1
+    is_last = number == many[row] - 1
+    ends = np.where(
+        is_last, until[row], start[np.clip(follows, 0, max(len(start) - 1, 0))] if len(start) else until[row]
+    )
+    pieces = pl.DataFrame({
+        _GROUP: stretches[_GROUP].to_numpy()[row], START: np.maximum(begins, since[row]),
+        END: np.minimum(ends, until[row]), "row": stretches["row"].to_numpy()[row],
+    })  # fmt: skip
+    return pieces.filter(pl.col(END) > pl.col(START)).cast({_GROUP: pl.UInt32, "row": pl.UInt32})
+
+
 def subtract(a: pl.DataFrame, b: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """What `a` covers and `b` does not."""
     return _where((pl.col("in_a") > 0) & (pl.col("in_b") == 0), a, b, by)
@@ -109,12 +147,19 @@ def depth(intervals: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     return _named(_join_touching(pieces, "depth"), groups, by)
 
 
-def _indexed(by: Sequence[str], *sets: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+def _indexed(
+    by: Sequence[str], *sets: pl.DataFrame, keep: Sequence[str] = ()
+) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
     """The sorted groups of several sets, and the sets with their keys replaced by the place of the group.
 
     Numbers sort and compare several times faster than the text and categories that keys are made of.
     """
-    valid = [each.filter(pl.col(END) >= pl.col(START)).select(*by, START, END) for each in sets]
+    valid = [
+        each.filter(pl.col(END) >= pl.col(START)).select(
+            *by, START, END, *(name for name in keep if name in each.columns)
+        )
+        for each in sets
+    ]
     if not by:
         return pl.DataFrame(), [each.with_columns(pl.lit(0, pl.UInt32).alias(_GROUP)) for each in valid]
     groups = pl.concat([each.select(by).unique() for each in valid]).unique().sort(by).with_row_index(_GROUP)

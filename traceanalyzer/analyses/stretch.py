@@ -34,6 +34,12 @@ class Stretch(Trace):
         return changed if "kernels" in tables else _stretch(changed, self.activity, self.windows)
 
 
+def need_whole(trace: Trace, function: str) -> None:
+    """Raises `UsageError` for a stretch of time, where a function takes whole traces alone."""
+    if isinstance(trace, Stretch):
+        raise UsageError(f"{function} takes a whole trace, not a stretch of time cut out of it with between_ns")
+
+
 def windows_of(ranks: pl.DataFrame, between_ns: Between, *, within: pl.DataFrame | None = None) -> pl.DataFrame:
     """`source`, `from_ns`, `until_ns` of a stretch counted from the first device activity of each file.
 

@@ -15,6 +15,7 @@ from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.idle import CAUSES, idle_gaps
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.steps import find_steps, steps
+from traceanalyzer.analyses.stretch import need_whole
 from traceanalyzer.classify.rules import CLASSES, RuleTable
 from traceanalyzer.errors import UsageError
 from traceanalyzer.trace import Trace
@@ -58,6 +59,7 @@ def timeline(
     Raises `UsageError` where nothing is in the window, or there is no such step.
     """
     need_trace(trace, "timeline")
+    need_whole(trace, "timeline")
     found = find_steps(trace, marker=marker)
     all_steps = steps(trace, found=found, rules=rules)
     gaps = idle_gaps(trace, found=found)

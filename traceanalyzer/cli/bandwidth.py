@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("bandwidth", epilog="Example: traceanalyze bandwidth run/ --by-shape")
-@options.trace_inputs("runs", "ranks", "devices", "streams", "between_ns")
+@options.trace_inputs("runs", "ranks")
 @click.option("--by-shape", is_flag=True, help="One row per kernel, operator and shapes of its inputs.")
 @click.option(
     "--rates",
@@ -52,7 +52,7 @@ def command(
     from traceanalyzer.reports import bandwidth as report
 
     rates = load_rates(rates_file) if rates_file else ()
-    trace = inputs.read("kernels", "launches", "ops", "collectives")
+    trace = inputs.read("kernels", "launches", "ops", "collectives", "flows")
     rows = bandwidth(trace, by_shape=by_shape, rates=rates, rules=rules)
     printer.show(report.build(trace, rows, rates=rates, limit=printer.limit(limit), explain=explain))
     if plot:

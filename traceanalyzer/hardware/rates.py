@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -55,10 +56,16 @@ def rates_of(device: str | None, own: RateTable = ()) -> Rates | None:
     """
     folded = (device or "").casefold()
     for rows in (own, _built_in()):
-        found = [(len(_telling(part)), rates) for part, rates in rows if part.casefold() in folded]
+        found = [(len(_telling(part)), rates) for part, rates in rows if _names(part.casefold(), folded)]
         if found and folded:
             return max(found, key=lambda each: each[0])[1]
     return None
+
+
+def _names(part: str, device: str) -> bool:
+    """Whether a device's name holds the part as whole words: an `A100X` is no `A10`, a laptop's GPU no desktop's."""
+    found = re.search(rf"(?<![a-z0-9]){re.escape(part)}(?![a-z0-9])", device)
+    return found is not None and ("laptop" in part) == ("laptop" in device)
 
 
 def _telling(name: str) -> str:

@@ -35,6 +35,7 @@ CAUSE_COLOURS = {
     "queued": "#e9ecef",
     "comm_wait": "#ffc9c9",
     "graph_launch": "#e5dbff",
+    "allocation": "#ffc078",
     "profiler": "#d3f9d8",
     "unknown": "#f1f3f5",
 }

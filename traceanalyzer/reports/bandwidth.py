@@ -79,7 +79,7 @@ def _facts(run: dict[str, Any], rows: pl.DataFrame, total: int, roofs: dict[str,
     facts = [Fact("", shared.ranks_found(run)), Fact("device time", total, "time")]
     if total:
         facts.append(Fact("bytes known for", known, "time", known / total))
-    return [*facts, *(Fact("", _roof(name, roofs.get(name))) for name in run["gpus"])]
+    return [*facts, *(Fact("", _roof(name, roofs.get(name))) for name in run["gpus"] or ())]
 
 
 def _roof(name: str, rates: Rates | None) -> str:

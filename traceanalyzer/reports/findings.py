@@ -31,7 +31,9 @@ def build(trace: Trace, rows: pl.DataFrame, *, limit: int = 0, explain: bool = F
                 _COLUMNS,
                 title=run["run"],
                 facts=shared.run_facts(run),
-                empty=f"nothing stands out; looked at: {', '.join(map(_looked_at, RULES))}",
+                empty=f"nothing stands out; looked at: {', '.join(map(_looked_at, RULES))}"
+                if run["devices"]
+                else f"{shared.NO_ACTIVITY}: nothing could be looked at",
             )
         )
     words = findings.DEFINITIONS

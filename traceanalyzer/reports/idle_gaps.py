@@ -56,7 +56,11 @@ def build(trace: Trace, rows: pl.DataFrame, *, limit: int = 0, explain: bool = F
         command="idle-gaps",
         title="Idle gaps",
         sections=sections,
-        data={"rows": ordered, "causes": causes, "host": hosts},
+        data={
+            "rows": ordered.group_by("run", maintain_order=True).head(limit) if limit else ordered,
+            "causes": causes,
+            "host": hosts,
+        },
         traces=shared.traces(devices),
         notes=shared.notes(trace, records=True),
         definitions={name: words[name] for name in [*causes.columns, *rows.columns] if name in words and explain},
@@ -69,7 +73,8 @@ def _run(
     own, of_run, busy = (frame.filter(pl.col("run") == run["run"]) for frame in (rows, causes, hosts))
     meanings = {f"{cause}_ns": meaning for cause in idle.CAUSES for meaning in [idle.DEFINITIONS[f"{cause}_ns"]]}
     of_run = of_run.with_columns(meaning=(pl.col("cause") + "_ns").replace_strict(meanings, return_dtype=pl.String))
-    head = Section(of_run, _CAUSES, title=run["run"], facts=shared.run_facts(run), empty="the device is never idle")
+    never = "the device is never idle" if run["devices"] else shared.NO_ACTIVITY
+    head = Section(of_run, _CAUSES, title=run["run"], facts=shared.run_facts(run), empty=never)
     if own.is_empty():
         return [head]
     sections = [head]

@@ -18,14 +18,14 @@ _SUMMARY = [
     Column("device", "device", "text", optional=6),
     Column("kind", "kind", "text"),
     Column("steps", "steps", "count"),
-    Column("marked", "marked", "count", optional=5),
+    Column("marked", "odd", "count", optional=5),
     Column("p50_ns", "p50", "time", unit_of="wall"),
     Column("p95_ns", "p95", "time", optional=3, unit_of="wall"),
     Column("p99_ns", "p99", "time", optional=4, unit_of="wall"),
     Column("max_ns", "max", "time", optional=1, unit_of="wall"),
     Column("busy_share", "busy", "share", bar=True),
     Column("tokens_per_s", "tokens/s", "rate"),
-    Column("ns_per_token", "a token", "time", optional=2),
+    Column("ns_per_token", "per token", "time", optional=2),
 ]
 _STEPS = [
     Column("rank", "rank", "count"),
@@ -39,7 +39,7 @@ _STEPS = [
     Column("wall_ns", "wall", "time", unit_of="wall"),
     Column("busy_ns", "busy", "time", unit_of="wall"),
     Column("idle_ns", "idle", "time", unit_of="wall"),
-    Column("idle_share", "idle", "share"),
+    Column("idle_share", "of wall", "share"),
     Column("host_wall_ns", "on host", "time", optional=2, unit_of="wall"),
     Column("kernels", "kernels", "count"),
     Column("largest", "largest class", "text", optional=1),
@@ -61,11 +61,16 @@ def build(trace: Trace, rows: pl.DataFrame, *, limit: int = 0, explain: bool = F
         command="steps",
         title="Steps",
         sections=sections,
-        data={"rows": rows, "kinds": summary},
+        data={"rows": _limited(rows, limit), "kinds": summary},
         traces=shared.traces(devices),
         notes=shared.notes(trace),
         definitions={name: words[name] for name in rows.columns if name in words and explain},
     )
+
+
+def _limited(rows: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """The first rows of each run; 0: all."""
+    return rows.group_by("run", maintain_order=True).head(limit) if limit else rows
 
 
 def _run(run: dict[str, Any], rows: pl.DataFrame, summary: pl.DataFrame, limit: int) -> list[Section]:
@@ -89,7 +94,7 @@ def _found(steps: pl.DataFrame) -> list[Fact]:
     """By what the steps were found, and how sure that is."""
     facts = []
     for found_by, confidence in steps.group_by("found_by").agg(pl.col("confidence").min()).sort("found_by").iter_rows():
-        sure = "" if found_by == "marker" else f" ({confidence:.0%} of them alike)"
+        sure = "" if found_by == "marker" else f" (confidence {confidence:.0%})"
         word = "markers on the host" if found_by == "marker" else "the sequence of kernels that repeats"
         facts.append(Fact("steps by", f"{word}{sure}"))
     return facts

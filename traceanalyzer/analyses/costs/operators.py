@@ -154,6 +154,8 @@ def _elementwise(operands: int, result_bytes: int | None = None) -> Rule:
 def _reduce(call: Call) -> Cost | None:
     """Reads all of the first input; what it writes is small beside it and not recorded."""
     source = call.tensor(0)
+    if call.tensor(1) is not None and call.name in ("aten::max", "aten::min"):
+        return _elementwise(2)(call)  # of two tensors, place by place
     return None if source is None else Cost(source.stored_bytes, 0)
 
 
@@ -209,6 +211,14 @@ def _scaled_gemm(call: Call) -> Cost | None:
     shape = (left.shape[0], right.shape[1])
     item = result.item_bytes if result.shape == shape and len(call.leading) > 4 else 2
     return replace(cost, written=prod(shape) * item)
+
+
+def _int_gemm(call: Call) -> Cost | None:
+    """`_int_mm(a, b)` of 8-bit numbers has a result of 32-bit ones."""
+    cost, left, right = _gemm(0, 1)(call), call.tensor(0), call.tensor(1)
+    if cost is None or left is None or right is None:
+        return None
+    return replace(cost, written=left.shape[0] * right.shape[1] * 4)
 
 
 def _convolution(padding: int, stride: int, dilation: int, groups: int, transposed: int | None = None) -> Rule:
@@ -326,7 +336,7 @@ _RULES: dict[str, tuple[str, Rule]] = {
     "aten::rms_norm": ("norm", _same_shape),
     "aten::mm": ("gemm", _gemm(0, 1)),
     "aten::bmm": ("gemm", _gemm(0, 1)),
-    "aten::_int_mm": ("gemm", _gemm(0, 1)),
+    "aten::_int_mm": ("gemm", _int_gemm),
     "aten::addmm": ("gemm", _gemm(1, 2, 0)),
     "aten::baddbmm": ("gemm", _gemm(1, 2, 0)),
     "aten::addmm_": ("gemm", _gemm(1, 2, 0)),
@@ -341,5 +351,10 @@ _RULES: dict[str, tuple[str, Rule]] = {
     "aten::_flash_attention_forward": ("attention", _attention(heads_first=False, causal=8)),
 }
 _PATTERNS: list[tuple[re.Pattern[str], str, Rule]] = [
-    (re.compile(r"triton_poi_fused_"), "pointwise arguments", _pointwise_arguments),
+    # kernels that pick parts of their arguments touch who knows how much of them
+    (
+        re.compile(r"triton_poi_fused_(?!.*(?:embedding|index|gather|slice|split|select|cat|stack|unbind|scatter))"),
+        "pointwise arguments",
+        _pointwise_arguments,
+    ),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from traceanalyzer.analyses.idle import idle_gaps
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.select import select
 from traceanalyzer.analyses.sm_fill import with_blocks_and_sms
-from traceanalyzer.analyses.steps import find_steps
+from traceanalyzer.analyses.steps import Found, find_steps, steps
 from traceanalyzer.analyses.top_kernels import top_kernels
 from traceanalyzer.classify.rules import RuleTable
 from traceanalyzer.hardware.rates import RateTable
@@ -23,6 +23,8 @@ from traceanalyzer.trace import Trace
 
 #: Events that are given as examples.
 _EXAMPLES = 3
+#: Steps are spoken of from this confidence and so many on.
+_SURE, _FEWEST_STEPS = 0.8, 3
 
 
 class RunContext:
@@ -66,19 +68,63 @@ class RunContext:
         return bandwidth(self.trace, by_shape=True, rates=self.rates, rules=self.rules)
 
     @cached_property
-    def steps(self) -> int | None:
-        """How many steps all files of the run hold together; None where none were found."""
-        found = find_steps(self.trace).steps
-        return found.height or None
+    def span_ns(self) -> int:
+        """Span summed over the devices."""
+        return int(self.devices["span_ns"].sum())
+
+    @cached_property
+    def found(self) -> Found:
+        """The steps, and whose kernels are whose."""
+        return find_steps(self.trace)
 
     @cached_property
     def gaps(self) -> pl.DataFrame:
         """`idle_gaps`."""
-        return idle_gaps(self.trace)
+        return idle_gaps(self.trace, found=self.found)
 
-    def a_step(self, amount: int) -> float | None:
-        """An amount of the whole run as that of one step of one rank."""
-        return None if self.steps is None else amount / self.steps
+    @cached_property
+    def usual_steps(self) -> pl.DataFrame | None:
+        """What "a step" means: whole steps of the kind there is most of, a row a device; None where not sure."""
+        rows = steps(self.trace, found=self.found, rules=self.rules)
+        sure = rows.filter(
+            (pl.col("kind") != "outside") & (pl.col("kernels") > 0) & pl.col("mark").is_null()
+            & (pl.col("confidence") >= _SURE)
+        )  # fmt: skip
+        kinds = sure.group_by("kind").agg(pl.len()).sort("len", "kind", descending=[True, False])
+        usual = sure.filter(pl.col("kind") == kinds["kind"][0]) if kinds.height else sure
+        return usual if usual["step"].n_unique() >= _FEWEST_STEPS else None
+
+    @cached_property
+    def _in_steps(self) -> pl.DataFrame | None:
+        """Device activity of the usual steps."""
+        if self.usual_steps is None:
+            return None
+        paths = self.trace.ranks.select("source", "path")
+        rows = self.trace.kernels.select("source", "name", "duration_ns", pl.col("device").cast(pl.String))
+        placed = rows.with_columns(step=self.found.of_kernel).join(paths, on="source", how="left")
+        keys = self.usual_steps.select("path", "device", "step")
+        return placed.join(keys, on=["path", "device", "step"], how="semi", nulls_equal=True)
+
+    def kernels_a_step(self, names: Iterable[str]) -> tuple[float, float] | None:
+        """Time in ns and launches of these kernels in one step of one device; None where steps are not sure."""
+        rows, usual = self._in_steps, self.usual_steps
+        if rows is None or usual is None:
+            return None
+        own = rows.filter(pl.col("name").cast(pl.String).is_in(list(names)))
+        return int(own["duration_ns"].sum()) / usual.height, own.height / usual.height
+
+    def idle_a_step(self, host_op: str | None = None) -> float | None:
+        """Idle ns in one step of one device: all, or what the host was busy with."""
+        usual = self.usual_steps
+        if usual is None:
+            return None
+        if host_op is None:
+            return int(usual["idle_ns"].sum()) / usual.height
+        keys = usual.select("path", "device", "step")
+        own = self.gaps.filter(pl.col("host_op") == host_op).join(
+            keys, on=["path", "device", "step"], how="semi", nulls_equal=True
+        )
+        return int(own["host_busy_ns"].sum()) / usual.height
 
     def examples(self, kernel: str) -> list[dict[str, Any]]:
         """The longest launches of a kernel: file, start (ns after its first device activity) and length."""

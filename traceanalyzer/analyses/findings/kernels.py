@@ -9,9 +9,12 @@ import polars as pl
 from traceanalyzer.analyses.findings.context import RunContext
 from traceanalyzer.analyses.findings.finding import Finding
 from traceanalyzer.analyses.findings.words import each_step, milliseconds, percent
+from traceanalyzer.text import counted
 
 #: A kernel is under-filling if it fills less than this of the SMs (weighted by time) and takes that part of the time.
 LOW_FILL, LARGE_SHARE = 0.6, 0.1
+#: Kernels are looked at from this mean duration on, and from this part of the span.
+SHORT_NS, SMALL_PART = 5_000, 0.01
 #: What reaches this part of what the device can do has no fault, however few blocks it launches.
 NEAR_THE_ROOF = 0.6
 #: Work is far from the roof below this part of it; what moves less a call lives in caches and latency.
@@ -21,6 +24,7 @@ FAR_FROM_ROOF, LARGE_CALL = 0.4, 16_000_000
 def underfilled_kernel(run: RunContext) -> Iterator[Finding]:
     """Kernels with much of the time and fewer blocks than the device has SMs."""
     large = (pl.col("share_of_kernel_time") >= LARGE_SHARE) & (pl.col("sm_fill") < LOW_FILL)
+    large &= (pl.col("mean_ns") >= SHORT_NS) & (pl.col("total_ns") >= SMALL_PART * run.span_ns)
     for row in run.kernels.filter(large & (pl.col("class") != "communication")).iter_rows(named=True):
         if _is_near_the_roof(run, row["kernel"]):
             continue
@@ -32,19 +36,20 @@ def underfilled_kernel(run: RunContext) -> Iterator[Finding]:
             ).item()
         )
         share = row["share_of_kernel_time"]
+        per_step = run.kernels_a_step([row["kernel"]])
         text = (
             f"{row['short_name']} takes {percent(share)} of the kernel time ({milliseconds(row['total_ns'])}"
-            f"{each_step(run, row['total_ns'])}) and launches {_blocks(row, blocks)} on {sms} SMs, so that "
+            f"{each_step(per_step and per_step[0])}) and launches {_blocks(row, blocks)} on {sms} SMs, so that "
             f"{percent(1 - row['sm_fill'])} of the device stands idle while it runs: as much as {milliseconds(idle)} "
             f"of the whole device. More blocks, each with less to do (split the keys, or the sum), would use it."
         )
         yield Finding(
             run.run, "underfilled-kernel", f"{row['short_name']} fills {percent(row['sm_fill'])} of the SMs", text,
-            at_stake_ns=row["total_ns"], share=share,
+            at_stake_ns=row["total_ns"], share=row["total_ns"] / run.span_ns,
             evidence={
                 "kernel": row["kernel"], "count": row["count"], "total_ns": row["total_ns"],
                 "share_of_kernel_time": share, "blocks": blocks, "sms": sms, "sm_fill": row["sm_fill"],
-                "idle_sm_ns": idle, "ns_per_step": run.a_step(row["total_ns"]),
+                "idle_sm_ns": idle, "ns_per_step": per_step and per_step[0],
                 "thresholds": {"sm_fill": LOW_FILL, "share_of_kernel_time": LARGE_SHARE,
                                "share_of_roof": NEAR_THE_ROOF},
                 "events": run.examples(row["kernel"]),
@@ -59,14 +64,16 @@ def _is_near_the_roof(run: RunContext, kernel: str) -> bool:
 
 
 def _blocks(row: dict[str, object], usual: int) -> str:
-    return f"{usual:,} blocks" if row["grids"] == 1 else f"mostly {usual:,} blocks"
+    words = counted(usual, "block")
+    return words if row["grids"] == 1 else f"mostly {words}"
 
 
 def far_from_the_roof(run: RunContext) -> Iterator[Finding]:
     """Operators with large tensors that move or compute far less than the device can."""
     each = pl.col("bytes") / pl.col("count")
     far = (pl.col("share_of_roof") < FAR_FROM_ROOF) & (each >= LARGE_CALL)
-    large = pl.col("total_ns") >= LARGE_SHARE * run.kernel_ns
+    large = (pl.col("total_ns") >= LARGE_SHARE * run.kernel_ns) & (pl.col("total_ns") >= SMALL_PART * run.span_ns)
+    large &= pl.col("total_ns") > 0
     for row in run.bandwidth.filter(far & large & pl.col("op").is_not_null()).iter_rows(named=True):
         share = row["total_ns"] / run.kernel_ns
         per_call = row["bytes"] / row["count"]
@@ -78,7 +85,8 @@ def far_from_the_roof(run: RunContext) -> Iterator[Finding]:
         )
         yield Finding(
             run.run, "far-from-roof", f"{row['short_name']} reaches {percent(row['share_of_roof'])} of the roof", text,
-            at_stake_ns=int(row["total_ns"] * (1 - row["share_of_roof"])), share=share * (1 - row["share_of_roof"]),
+            at_stake_ns=int(row["total_ns"] * (1 - row["share_of_roof"])),
+            share=row["total_ns"] * (1 - row["share_of_roof"]) / run.span_ns,
             evidence={
                 "kernel": row["kernel"], "op": row["op"], "shapes": row["shapes"], "count": row["count"],
                 "total_ns": row["total_ns"], "bytes": row["bytes"], "flops": row["flops"],

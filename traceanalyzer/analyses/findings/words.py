@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from traceanalyzer.analyses.findings.context import RunContext
-
 
 def percent(share: float) -> str:
     """`66.8 %`."""
@@ -24,7 +22,6 @@ def megabytes(count: float) -> str:
     return f"{count / 1e6:,.0f} MB" if count >= 1e7 else f"{count / 1e6:,.2f} MB"
 
 
-def each_step(run: RunContext, amount_ns: int) -> str:
+def each_step(amount_ns: float | None) -> str:
     """`, 1.86 ms a step`, where steps are known."""
-    per_step = run.a_step(amount_ns)
-    return "" if per_step is None else f", {milliseconds(per_step)} a step"
+    return "" if amount_ns is None else f", {milliseconds(amount_ns)} a step"

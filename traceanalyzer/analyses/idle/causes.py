@@ -14,11 +14,19 @@ from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.launched import GRAPH_LAUNCH
 from traceanalyzer.trace import Trace
 
-CAUSES = ("host_busy", "sync", "launch_bound", "queued", "comm_wait", "graph_launch", "profiler", "unknown")
+CAUSES = (
+    "host_busy", "sync", "launch_bound", "queued", "comm_wait", "graph_launch", "allocation", "profiler", "unknown",
+)  # fmt: skip
+#: What the thread may have done before the call, apart from code of its own.
+_BEFORE_THE_CALL = ("profiler", "comm_wait", "sync", "allocation", "launch_bound")
 #: Between two calls of the runtime a thread needs so much for an operator; more is work of its own.
 SHORT_NS = 50_000
 #: Calls in which the host waits for the device: also copies that return only when they are done.
-_WAITS = r"(?i)synchronize|^(cuda|hip)memcpy$|memcpywithstream|^(cuda|hip)free$"
+_WAITS = r"(?i)synchronize|^(cuda|hip)memcpy$|memcpywithstream"
+#: Calls that get memory of the device or give it back; freeing waits until the device is done.
+_ALLOCATES = r"(?i)^(cuda|hip|cu)(host|mem)?(malloc|free|alloc)"
+#: Copies to memory that is not pinned return only when they are done.
+_BLOCKING_COPY = r"(?i)dtoh.*pageable"
 #: Host ranges and operators in which a thread waits for other ranks.
 _WAITS_FOR_RANKS = r"(?i)(nccl|c10d|gloo|process_?group).*(wait|barrier)|^barrier$|work\.wait"
 _OVERHEAD = "overhead"
@@ -37,8 +45,12 @@ def pieces(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     cut = gaps.with_columns(called=called, returned=pl.max_horizontal(called, returned))
     calls = trace.launches.with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
     name = pl.col("name").cast(pl.String)
-    waits = calls.filter(name.str.contains(_WAITS)).select(*THREAD, "start_ns", "end_ns")
-    others = calls.filter(~name.str.contains(_WAITS)).select(*THREAD, "start_ns", "end_ns")
+    waiting = name.str.contains(_WAITS) | _copies_and_waits(calls, trace)
+    allocating = name.str.contains(_ALLOCATES)
+    columns = (*THREAD, "start_ns", "end_ns")
+    waits = calls.filter(waiting).select(columns)
+    allocations = calls.filter(~waiting & allocating).select(columns)
+    others = calls.filter(~waiting & ~allocating).select(columns)
     profiler = _overhead(trace, gaps.select(THREAD).unique())
     waiting_for_ranks = _waits_for_ranks(trace)
     # each takes what those before it left
@@ -48,6 +60,7 @@ def pieces(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         ("profiler", profiler),
         ("comm_wait", waiting_for_ranks),
         ("sync", waits),
+        ("allocation", allocations),
         ("launch_bound", others),
     ):
         left = own if cause == "profiler" else intervals.subtract(own, taken, THREAD)
@@ -61,12 +74,35 @@ def pieces(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     return _as_causes(cut)
 
 
+def _copies_and_waits(calls: pl.DataFrame, trace: Trace) -> pl.Series:
+    """Which calls are copies that return when the copy is done."""
+    copies = trace.kernels.filter(
+        (pl.col("kind") == "memcpy") & pl.col("name").cast(pl.String).str.contains(_BLOCKING_COPY)
+    )
+    ids = copies.select("source", "correlation").drop_nulls().unique().with_columns(blocking=pl.lit(value=True))
+    found = calls.select("source", "correlation").join(
+        ids, on=["source", "correlation"], how="left", maintain_order="left"
+    )
+    return found["blocking"].fill_null(value=False)
+
+
+def own_code_of(stretches: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """What is left of stretches of threads without calls of the runtime, waits and work of the profiler.
+
+    `stretches` has `gap`, the thread's columns, `start_ns`, `end_ns`; so has the result, with a row for each piece.
+    """
+    calls = intervals.of_events(trace.launches, THREAD)
+    taken = pl.concat([calls, _overhead(trace, stretches.select(THREAD).unique()), _waits_for_ranks(trace)])
+    left = intervals.uncovered(stretches, taken, THREAD)
+    return left.with_columns(gap=stretches["gap"][left["row"]]).drop("row")
+
+
 def _as_causes(cut: pl.DataFrame) -> pl.DataFrame:
     known = pl.col("call_ns").is_not_null()
     replayed = pl.col("call_name").str.contains(GRAPH_LAUNCH).fill_null(value=False)
     own_code = (
         pl.col("called") - pl.col("start_ns")
-        - pl.sum_horizontal("before_profiler", "before_comm_wait", "before_sync", "before_launch_bound")
+        - pl.sum_horizontal(f"before_{cause}" for cause in _BEFORE_THE_CALL)
     )  # fmt: skip
     busy = own_code > SHORT_NS
     waited = pl.col("waited") | (pl.col("before_sync") > 0)
@@ -80,6 +116,7 @@ def _as_causes(cut: pl.DataFrame) -> pl.DataFrame:
         "queued": pl.col("end_ns") - pl.col("returned"),
         "comm_wait": pl.col("before_comm_wait"),
         "graph_launch": pl.when(replayed).then("in_call_ns").otherwise(zero),
+        "allocation": pl.col("before_allocation"),
         "profiler": pl.col("before_profiler") + pl.col("overhead_ns"),
         "unknown": zero,
     }

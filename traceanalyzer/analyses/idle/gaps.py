@@ -6,11 +6,13 @@ import polars as pl
 
 from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.arguments import need_trace
-from traceanalyzer.analyses.idle.causes import CAUSES, THREAD, pieces
-from traceanalyzer.analyses.idle.host import holder_of_most
+from traceanalyzer.analyses.idle.causes import CAUSES, THREAD, own_code_of, pieces
+from traceanalyzer.analyses.idle.host import lowest_holders
 from traceanalyzer.analyses.launched import launched
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.analyses.steps.find import Found, find_steps
+from traceanalyzer.analyses.steps.markers import is_marker
+from traceanalyzer.analyses.stretch import need_whole
 from traceanalyzer.trace import Trace
 
 #: What each figure is, word for word as it is shown with `--explain`.
@@ -21,9 +23,10 @@ DEFINITIONS = {
     "step": "step of the activity behind the gap",
     "previous_kernel": "the activity that ended where the gap begins",
     "next_kernel": "the activity that began where the gap ends",
-    "host_op": "the range, else the python function, else the operator that held most of the launching thread's own "
-    "time in the gap",
-    "host_share": "part of that time that it held",
+    "host_op": "of the ranges, python functions and operators around the launching thread's own code in the gap "
+    "(without waits and calls of the runtime) the lowest that holds half of it; a range that is local to it is "
+    "preferred. Without such code, the call of the runtime that holds half of the time",
+    "host_share": "part of that code, or of that time, that it held",
     "host_busy_ns": "the thread that launched what came next ran other code, for over 50 µs",
     "sync_ns": "it waited for the device, and then had to launch anew",
     "launch_bound_ns": "it was in calls of the runtime (launches, allocations, events) or between two of them, and "
@@ -32,13 +35,11 @@ DEFINITIONS = {
     "stream",
     "comm_wait_ns": "it waited for other ranks",
     "graph_launch_ns": "it was inside the call that replays a graph",
+    "allocation_ns": "it was in calls that get device memory or give it back (the latter wait for the device)",
     "profiler_ns": "the profiler worked on that thread (its own overhead rows)",
     "unknown_ns": "no launch call of what came next was recorded",
 }
 _DEVICE = ["source", "device"]
-#: A holder has to hold so much of the time to be named.
-_MOST = 0.5
-_HOLDER = {"name": pl.String, "covered_ns": pl.Int64}
 
 
 def idle_gaps(trace: Trace, *, found: Found | None = None) -> pl.DataFrame:
@@ -47,6 +48,7 @@ def idle_gaps(trace: Trace, *, found: Found | None = None) -> pl.DataFrame:
     `found` is what `find_steps` gave, where it is at hand already.
     """
     need_trace(trace, "idle_gaps")
+    need_whole(trace, "idle_gaps")
     found = found or find_steps(trace)
     activity = trace.kernels.select("source", "device", "name", "kind", "start_ns", "duration_ns").with_columns(
         launched(trace).select("launch"), step=found.of_kernel, end_ns=pl.col("start_ns") + pl.col("duration_ns")
@@ -57,7 +59,7 @@ def idle_gaps(trace: Trace, *, found: Found | None = None) -> pl.DataFrame:
     gaps = _with_neighbours(gaps, activity)
     gaps = _with_calls(gaps, trace)
     gaps = pl.concat([gaps, pieces(gaps, trace)], how="horizontal")
-    gaps = _with_host(gaps, trace, found)
+    gaps = _with_host(gaps, trace)
     files = trace.ranks.select("source", "run", "path", "rank", "first_ns")
     longest = pl.concat_list(f"{cause}_ns" for cause in CAUSES).list.arg_max()
     rows = gaps.join(files, on="source", how="left", maintain_order="left").with_columns(
@@ -120,32 +122,37 @@ def _with_calls(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     return gaps.join(calls, on="launch", how="left", maintain_order="left")
 
 
-def _with_host(gaps: pl.DataFrame, trace: Trace, found: Found) -> pl.DataFrame:
+def _with_host(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """`host_op`, `host_share` of the gaps in which the host was busy."""
     busy = gaps.with_row_index("gap").filter(pl.col("host_busy_ns") > 0)
-    stretches = busy.select(*THREAD, "start_ns", end_ns=pl.min_horizontal("call_ns", "end_ns"))
-    names = pl.DataFrame({"name": [None] * busy.height, "covered_ns": [0] * busy.height}, schema=_HOLDER)
-    length = (stretches["end_ns"] - stretches["start_ns"]).clip(1)
-    for family in _families(trace, found):
-        more = holder_of_most(family, stretches, THREAD)
-        enough = names["covered_ns"].fill_null(0) >= _MOST * length
-        columns = [pl.when(enough).then(names[name]).otherwise(more[name]).alias(name) for name in names.columns]
-        names = pl.select(columns)
-    share = ratio(names["covered_ns"], length)
-    named = busy.select("gap").with_columns(
-        host_op=pl.select(pl.when(share >= _MOST).then(names["name"])).to_series(),
-        host_share=pl.select(pl.when(share >= _MOST).then(share)).to_series(),
+    stretches = busy.select("gap", *THREAD, "start_ns", end_ns=pl.min_horizontal("call_ns", "end_ns"))
+    own_code = own_code_of(stretches, trace)
+    found = lowest_holders(_spans(trace), own_code, THREAD)
+    found = pl.concat([found, _calls_of_most(gaps, trace)])
+    named = found.select(
+        pl.col("gap").cast(pl.UInt32), host_op="name", host_share=ratio(found["covered_ns"], found["own_ns"])
     )
     return gaps.with_row_index("gap").join(named, on="gap", how="left", maintain_order="left").drop("gap")
 
 
-def _families(trace: Trace, found: Found) -> list[pl.DataFrame]:
-    """Ranges but for the markers of steps, python functions, operators: the first that holds most is named."""
+def _calls_of_most(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Of gaps in which the host ran no other code to speak of: the call of the runtime that held most of it."""
+    without = gaps.with_row_index("gap").filter((pl.col("host_busy_ns") == 0) & pl.col("call_ns").is_not_null())
+    until = pl.max_horizontal(pl.min_horizontal("call_end_ns", "end_ns"), "start_ns")
+    stretches = without.select("gap", *THREAD, "start_ns", end_ns=until).filter(pl.col("end_ns") > pl.col("start_ns"))
+    calls = trace.launches.select("name", *THREAD, "start_ns", "duration_ns", is_range=pl.lit(value=False))
+    return lowest_holders(calls, stretches, THREAD)
+
+
+def _spans(trace: Trace) -> pl.DataFrame:
+    """Ranges but for the markers of steps, python functions and operators."""
     columns = ("name", *THREAD, "start_ns", "duration_ns")
-    markers = found.steps.select("source", "start_ns", pl.col("name").alias("_marker")).drop_nulls()
     ranges = trace.annotations.filter(~pl.col("on_device")).select(columns)
-    ranges = ranges.with_columns(_marker=pl.col("name").cast(pl.String)).join(
-        markers, on=["source", "start_ns", "_marker"], how="anti"
-    )
-    calls, ops = (trace.scan(name).select(columns).collect() for name in ("python_calls", "ops"))
-    return [ranges.select(columns), calls, ops]
+    names = ranges["name"].unique().drop_nulls()
+    markers = names.filter(pl.Series([is_marker(name) for name in names.cast(pl.String)], dtype=pl.Boolean))
+    ranges = ranges.filter(~pl.col("name").is_in(markers.implode()))
+    others = [trace.scan(name).select(columns).collect() for name in ("python_calls", "ops")]
+    return pl.concat([
+        ranges.with_columns(is_range=pl.lit(value=True)),
+        *(each.with_columns(is_range=pl.lit(value=False)) for each in others),
+    ])  # fmt: skip

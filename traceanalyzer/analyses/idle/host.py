@@ -1,4 +1,4 @@
-"""What ran on a thread during a stretch of time: the range, python function or operator that holds most of it."""
+"""What a thread was busy with: of the spans around its time the lowest that still holds half of it."""
 
 from __future__ import annotations
 
@@ -10,68 +10,74 @@ from traceanalyzer.analyses.nesting import NONE, nest
 
 Ints = npt.NDArray[np.int64]
 
+#: A span has to hold this part of the time to be named.
+HALF = 0.5
+#: A range that somebody named is preferred to what runs inside of it, if it is no longer than so many times the time.
+_LOCAL = 4
+_OVERLAP = {"gap": pl.UInt32, "span": pl.Int64, "covered_ns": pl.Int64}
 
-def holder_of_most(spans: pl.DataFrame, stretches: pl.DataFrame, thread: list[str]) -> pl.DataFrame:
-    """For each stretch the name of the innermost spans that hold most of it: `name`, `covered_ns`; null where none is.
 
-    `spans` has `name`, the thread's columns, `start_ns`, `duration_ns`; `stretches` the thread's columns, `start_ns`,
-    `end_ns`. Rows keep the order of the stretches.
+def lowest_holders(spans: pl.DataFrame, pieces: pl.DataFrame, thread: list[str]) -> pl.DataFrame:
+    """For each `gap` of `pieces` the span that holds at least half of their time and is the shortest that does.
+
+    `pieces` has `gap`, the thread's columns, `start_ns`, `end_ns`: stretches of one thread that do not overlap; several
+    may be of one gap. `spans` has `name`, `is_range`, the thread's columns, `start_ns`, `duration_ns`. The result has
+    `gap`, `name`, `covered_ns`, `own_ns` (the time of all its pieces). Where the span is none that somebody named
+    (`is_range`), the shortest range around it is taken instead, if that is not much longer than the time.
     """
-    numbers = stretches.select(thread).unique().with_row_index("thread")
-    own = spans.join(numbers, on=thread, nulls_equal=True).filter(pl.col("duration_ns") > 0)
-    asked = stretches.join(numbers, on=thread, how="left", nulls_equal=True, maintain_order="left")
-    segments = _innermost(own)
-    overlaps = _overlaps(asked, segments)
-    named = overlaps.with_columns(name=own["name"][overlaps["span"]].cast(pl.String))
-    totals = named.group_by("stretch", "name").agg(pl.col("covered_ns").sum())
-    most = totals.sort("covered_ns", "name", descending=[True, False]).unique(
-        "stretch", keep="first", maintain_order=True
-    )
-    rows = pl.DataFrame({"stretch": pl.arange(stretches.height, dtype=pl.UInt32, eager=True)})
-    return rows.join(most, on="stretch", how="left", maintain_order="left").select("name", "covered_ns")
+    numbers = pieces.select(thread).unique().with_row_index("thread")
+    own = spans.join(numbers, on=thread, nulls_equal=True, maintain_order="left").filter(pl.col("duration_ns") > 0)
+    asked = pieces.join(numbers, on=thread, how="left", nulls_equal=True, maintain_order="left")
+    totals = asked.group_by("gap").agg(own_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    covered = _overlaps(asked, own.with_row_index("span")).group_by("gap", "span").agg(pl.col("covered_ns").sum())
+    facts = own.select("name", "is_range", "start_ns", "duration_ns").with_row_index("span").cast({"span": pl.Int64})
+    holding = covered.join(totals, on="gap").filter(pl.col("covered_ns") >= HALF * pl.col("own_ns"))
+    holding = holding.join(facts, on="span", how="left").with_columns(pl.col("name").cast(pl.String))
+    local = pl.col("is_range") & (pl.col("duration_ns") <= _LOCAL * pl.col("own_ns"))
+    best = holding.sort(
+        "gap", local, "duration_ns", "start_ns", "name", descending=[False, True, False, True, False]
+    ).unique("gap", keep="first", maintain_order=True)  # fmt: skip
+    return best.select("gap", "name", "covered_ns", "own_ns")
 
 
-def _innermost(spans: pl.DataFrame) -> pl.DataFrame:
-    """The time of each thread cut where the innermost span changes: `thread`, `start_ns`, `end_ns`, `span` (row)."""
-    thread, start, duration = (spans[name].cast(pl.Int64).to_numpy() for name in ("thread", "start_ns", "duration_ns"))
-    end = start + duration
-    holders = nest(thread, start, end)
-    held = holders != NONE
-    end = np.where(held, np.minimum(end, end[np.where(held, holders, 0)]), end)  # a little over its holder is cut
-    rows = np.arange(len(start))
-    # where a span begins it is innermost, where it ends its holder is
-    frame = pl.DataFrame({
-        "thread": np.concatenate([thread, thread]),
-        "at": np.concatenate([start, end]),
-        "ends": np.concatenate([np.zeros(len(start), np.int8), np.full(len(start), -1, np.int8)]),
-        "length": np.concatenate([-duration, duration]),
-        "span": np.concatenate([rows, holders]),
+def _overlaps(pieces: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """`gap`, `span`, `covered_ns` of every overlap of a piece with a span of its thread, however deep."""
+    by_thread = {int(number): own for (number,), own in spans.group_by("thread", maintain_order=True)}
+    found = [
+        _overlaps_of_thread(own, by_thread[int(number)])
+        for (number,), own in pieces.group_by("thread", maintain_order=True)
+        if number in by_thread
+    ]
+    return pl.concat(found) if found else pl.DataFrame(schema=_OVERLAP)
+
+
+def _overlaps_of_thread(pieces: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """A piece meets the spans that are open where it starts, and those that start in it."""
+    spans = spans.sort("start_ns", "duration_ns", descending=[False, True])
+    start = spans["start_ns"].to_numpy()
+    end = start + spans["duration_ns"].to_numpy()
+    since, until = pieces["start_ns"].to_numpy(), pieces["end_ns"].to_numpy()
+    size = len(start)
+    holders = nest(np.zeros(size + len(since), np.int64), np.concatenate([start, since]), np.concatenate([end, since]))
+    piece_parts, span_parts = [], []
+    at = holders[size:]
+    rows = np.arange(len(since))
+    while len(rows):
+        open_ = at != NONE
+        rows, at = rows[open_], at[open_]
+        piece_parts.append(rows)
+        span_parts.append(at)
+        at = holders[at]
+    first, last = np.searchsorted(start, since, "left"), np.searchsorted(start, until, "left")
+    many = np.maximum(last - first, 0)
+    piece_parts.append(np.repeat(np.arange(len(since)), many))
+    span_parts.append(np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many) + np.repeat(first, many))
+    piece, span = np.concatenate(piece_parts), np.concatenate(span_parts)
+    covered = np.minimum(end[span], until[piece]) - np.maximum(start[span], since[piece])
+    pairs = pl.DataFrame({
+        "gap": pieces["gap"].to_numpy()[piece], "span": spans["span"].to_numpy()[span], "covered_ns": covered,
+        "piece": piece,
     })  # fmt: skip
-    # of one instant: ends before starts, inner ends first; of starts the longest first, so that the innermost stays
-    ordered = frame.sort("thread", "at", "ends", "length", maintain_order=True)
-    return ordered.select(
-        "thread", start_ns="at", end_ns=pl.col("at").shift(-1).over("thread"), span="span",
-    ).filter((pl.col("span") != NONE) & (pl.col("end_ns") > pl.col("start_ns")))  # fmt: skip
-
-
-def _overlaps(stretches: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
-    """`stretch` (row), `span`, `covered_ns` of each overlap of a stretch with a segment of its thread."""
-    found = []
-    for (number,), own in segments.group_by("thread", maintain_order=True):
-        mine = stretches.with_row_index("stretch").filter(pl.col("thread") == number)
-        starts, ends = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
-        since, until = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
-        first = np.searchsorted(ends, since, "right")
-        last = np.maximum(np.searchsorted(starts, until, "left"), first)
-        many = last - first
-        stretch = np.repeat(np.arange(len(many)), many)
-        segment = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many) + np.repeat(first, many)
-        covered = np.minimum(ends[segment], until[stretch]) - np.maximum(starts[segment], since[stretch])
-        found.append(pl.DataFrame({
-            "stretch": mine["stretch"].to_numpy()[stretch], "span": own["span"].to_numpy()[segment],
-            "covered_ns": covered,
-        }))  # fmt: skip
-    schema = {"stretch": pl.UInt32, "span": pl.Int64, "covered_ns": pl.Int64}
-    if not found:
-        return pl.DataFrame(schema=schema)
-    return pl.concat(found).select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+    # a span that starts where a piece does is met both ways
+    once = pairs.unique(["piece", "span"], keep="first", maintain_order=True).filter(pl.col("covered_ns") > 0)
+    return once.select(pl.col(name).cast(dtype) for name, dtype in _OVERLAP.items())

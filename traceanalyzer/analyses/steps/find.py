@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import polars as pl
@@ -10,6 +11,9 @@ from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.launched import launched
 from traceanalyzer.analyses.steps.markers import compiled, marked_steps
 from traceanalyzer.analyses.steps.sequence import repeated_steps
+from traceanalyzer.analyses.stretch import need_whole
+from traceanalyzer.errors import UsageError
+from traceanalyzer.text import listed, middle
 from traceanalyzer.trace import Trace
 
 
@@ -32,39 +36,66 @@ def find_steps(trace: Trace, *, marker: str | None = None) -> Found:
     that it starts in. Raises `UsageError` for a bad `marker`.
     """
     need_trace(trace, "find_steps")
-    marked = marked_steps(trace, None if marker is None else compiled(marker))
+    need_whole(trace, "find_steps")
     kernels = trace.kernels.select("source", "kind", "name", "device", "stream", "start_ns", "duration_ns")
+    marked, of_marked = _by_marker(trace, None if marker is None else compiled(marker))
+    if marker is not None and marked.is_empty():
+        raise UsageError(f"no host range matches {marker!r}{_ranges_there(trace)}")
     unmarked = kernels.filter(~pl.col("source").is_in(marked["source"].unique().implode()))
     repeated = repeated_steps(unmarked)
-    at = pl.concat([
-        _starts(trace).join(marked.select("source").unique(), on="source", how="semi"),
-        trace.kernels.select("source", at_ns="start_ns").with_row_index("kernel")
-        .join(repeated.select("source").unique(), on="source", how="semi"),
-    ])  # fmt: skip
-    ranges = pl.concat([each.select("source", "step", "start_ns", "end_ns") for each in (marked, repeated)])
+    begun = trace.kernels.select("source", at_ns="start_ns").with_row_index("kernel")
+    of_repeated = _inside(begun, repeated, ["source"])
     rows = pl.DataFrame({"kernel": pl.arange(trace.kernels.height, dtype=pl.UInt32, eager=True)})
-    of_kernel = rows.join(_inside(at, ranges), on="kernel", how="left", maintain_order="left")["step"]
+    owners = pl.concat([of_marked, of_repeated])
+    of_kernel = rows.join(owners, on="kernel", how="left", maintain_order="left")["step"]
     by_sequence = repeated.select(
         "source", "step", name=pl.lit(None, pl.String), kind=pl.lit("step"), batch=pl.lit(None, pl.Int64),
         tokens=pl.lit(None, pl.Int64), start_ns=pl.lit(None, pl.Int64), end_ns=pl.lit(None, pl.Int64),
         found_by=pl.lit("sequence"), confidence="confidence",
     )  # fmt: skip
-    by_marker = marked.with_columns(found_by=pl.lit("marker"), confidence=pl.lit(1.0))
+    by_marker = marked.drop("pid", "tid").with_columns(found_by=pl.lit("marker"), confidence=pl.lit(1.0))
     return Found(pl.concat([by_marker, by_sequence]).sort("source", "step"), of_kernel)
 
 
+def _ranges_there(trace: Trace) -> str:
+    """Names of host ranges, the most frequent first: what a pattern for markers could match."""
+    names = trace.annotations.filter(~pl.col("on_device"))["name"].drop_nulls()
+    most = names.value_counts(sort=True)["name"].cast(pl.String).head(5).to_list()
+    return f"; there are {listed([middle(name, 40) for name in most], at_most=5)}" if most else "; there are none"
+
+
+def _by_marker(trace: Trace, pattern: re.Pattern[str] | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The marked steps, and whose kernels are whose: by a marker on the thread of the launch call, else on any.
+
+    A source of which no kernel can be placed has no steps by markers: they tell nothing of its device.
+    """
+    marked = marked_steps(trace, pattern)
+    at = _starts(trace)
+    own = _inside(at, marked, ["source", "pid", "tid"])
+    others = _inside(at.join(own, on="kernel", how="anti"), marked, ["source"])
+    placed = pl.concat([own, others])
+    told = at.join(placed, on="kernel", how="semi").select("source").unique()
+    busy = trace.kernels.select("source").unique()
+    useless = busy.join(told, on="source", how="anti")
+    return marked.join(useless, on="source", how="anti", maintain_order="left"), placed
+
+
 def _starts(trace: Trace) -> pl.DataFrame:
-    """`kernel`, `source`, `at_ns`: when each piece of device activity was launched, where that is known."""
-    calls = trace.scan("launches").select(at_ns="start_ns").with_row_index("launch").collect()
-    found = launched(trace).select("kernel", "source", "launch", "site_ns").join(
+    """`kernel`, `source`, `pid`, `tid`, `at_ns`: where and when each piece of activity was launched, if known."""
+    calls = trace.scan("launches").select("pid", "tid", at_ns="start_ns").with_row_index("launch").collect()
+    found = launched(trace).select("kernel", "source", "launch", "site_ns", arrow_pid="pid", arrow_tid="tid").join(
         calls, on="launch", how="left", maintain_order="left"
     )  # fmt: skip
-    return found.select("kernel", "source", at_ns=pl.coalesce("at_ns", "site_ns")).drop_nulls("at_ns")
+    return found.select(
+        "kernel", "source", pid=pl.coalesce("pid", "arrow_pid"), tid=pl.coalesce("tid", "arrow_tid"),
+        at_ns=pl.coalesce("at_ns", "site_ns"),
+    ).drop_nulls("at_ns")  # fmt: skip
 
 
-def _inside(at: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    """`kernel`, `step` of those whose time lies in a range of their source."""
+def _inside(at: pl.DataFrame, ranges: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """`kernel`, `step` of those whose time lies in a range of their source (or thread)."""
     begun = at.sort("at_ns").join_asof(
-        ranges.sort("start_ns"), left_on="at_ns", right_on="start_ns", by="source", check_sortedness=False
-    )
+        ranges.select(*by, "step", "start_ns", "end_ns").sort("start_ns"),
+        left_on="at_ns", right_on="start_ns", by=by, check_sortedness=False,
+    )  # fmt: skip
     return begun.filter(pl.col("at_ns") < pl.col("end_ns")).select("kernel", "step")

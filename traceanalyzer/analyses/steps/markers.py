@@ -36,7 +36,7 @@ _VLLM = re.compile(
     r"execute_(?:\d+_)?context_(?P<prefills>\d+)\((?P<prefill>[^)]*)\)_generation_(?P<decodes>\d+)\((?P<decode>[^)]*)\)"
 )
 _OTHERS = re.compile(
-    r"execute_(?:model|diffusion)|ProfilerStep#\d+|(?:train_|training_)?(?:step|iteration|iter)[ _#:=]*\d+"
+    r"execute_(?:model|diffusion)\w*|ProfilerStep#\d+|(?:train_|training_)?(?:step|iteration|iter)[ _#:=]*\d+(?:/\d+)?"
 )
 _KNOWN = (_SGLANG, _VLLM, _OTHERS)
 _STAGES = {"DECODE": "decode", "EXTEND": "prefill", "PREFILL": "prefill", "MIXED": "mixed", "IDLE": "idle",
@@ -52,13 +52,13 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def marked_steps(trace: Trace, pattern: re.Pattern[str] | None = None) -> pl.DataFrame:
-    """The steps that markers tell, as `SCHEMA` says; none of a source without markers.
+    """The steps that markers tell, as `SCHEMA` says, and their `pid` and `tid`; none of a source without markers.
 
     Markers are host ranges of the names that SGLang, vLLM, torch's profiler and training loops give them; with a
     `pattern`, those that it is found in. A marker inside another one is a part of that step.
     """
     ranges = trace.annotations.filter(~pl.col("on_device")).select(
-        "source", "name", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
+        "source", "pid", "tid", "name", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
     )
     names = ranges["name"].unique().drop_nulls().cast(pl.String).to_list()
     told = pl.DataFrame(
@@ -67,19 +67,27 @@ def marked_steps(trace: Trace, pattern: re.Pattern[str] | None = None) -> pl.Dat
         orient="row",
     )
     found = ranges.with_columns(pl.col("name").cast(pl.String)).join(told, on="name", how="inner")
-    found = found.filter(pl.col("rank_of") == pl.col("rank_of").min().over("source")).sort(
-        "source", "start_ns", "end_ns"
-    )
-    reached = pl.col("end_ns").cum_max().shift(1).over("source")
-    outer = found.filter(reached.is_null() | (pl.col("start_ns") >= reached))
+    outer = _outermost(found.filter(pl.col("rank_of") == pl.col("rank_of").min().over("source")))
     step = pl.int_range(pl.len(), dtype=pl.UInt32).over("source")
-    return outer.with_columns(step=step).select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+    columns = [pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()]
+    return outer.with_columns(step=step).select(*columns, "pid", "tid")
+
+
+def _outermost(found: pl.DataFrame) -> pl.DataFrame:
+    """Markers that lie in no other of their thread. One that overlaps the next is cut where that starts."""
+    key = ["source", "pid", "tid"]
+    ordered = found.sort(*key, "start_ns", "end_ns", descending=[False, False, False, False, True])
+    reached = pl.col("end_ns").cum_max().shift(1).over(key)  # what ends by the end of an earlier one lies in it
+    outer = ordered.filter(reached.is_null() | (pl.col("end_ns") > reached))
+    following = pl.col("start_ns").shift(-1).over(key)
+    cut = outer.with_columns(end_ns=pl.min_horizontal("end_ns", following))
+    return cut.sort("source", "start_ns", "end_ns", "name")
 
 
 def _tell(names: list[str], pattern: re.Pattern[str] | None) -> Iterator[tuple[str, int, str, int | None, int | None]]:
     for name in names:
         wanted = pattern is None or pattern.search(name) is not None
-        rank = next((place for place, known in enumerate(_KNOWN) if known.match(name)), None)
+        rank = next((place for place, known in enumerate(_KNOWN) if known.fullmatch(name)), None)
         if wanted and (pattern is not None or rank is not None):
             marked = read_marker(name)
             yield name, rank or 0 if pattern is None else 0, marked.kind, marked.batch, marked.tokens
@@ -92,6 +100,11 @@ def read_marker(name: str) -> Marked:
     if found := _VLLM.match(name):
         return _of_vllm(found.groupdict())
     return Marked("step")
+
+
+def is_marker(name: str) -> bool:
+    """Whether a range of this name is a marker that frameworks set, of whatever kind."""
+    return any(known.fullmatch(name) for known in _KNOWN)
 
 
 def _of_sglang(words: Mapping[str, str | None]) -> Marked:

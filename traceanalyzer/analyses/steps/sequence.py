@@ -26,6 +26,10 @@ _ALIKE = 0.7
 _LEFT_OUT = 2
 #: A name comes back regularly if its distances vary by less than this part of their mean, over most of the trace.
 _VARIATION, _MOST = 0.3, 0.6
+#: One kernel over and over is no step.
+_FEWEST_KERNELS = 2
+#: Less confidence than this is none: what repeats is something else than the steps.
+_SURE = 0.5
 #: Steps have to hold this part of the sequence.
 _COVERED = 0.5
 #: Distinct numbers of occurrences that are tried, the most frequent first, and names of each.
@@ -61,7 +65,10 @@ def find_period(names: Ints, gaps: Ints) -> Period | None:
     }
     regular = {name for name, at in places.items() if _is_regular(at, len(names))}
     for count in sorted(set(counts[counts >= FEWEST_STEPS].tolist()), reverse=True)[-_MOST_COUNTS:]:
-        candidates = [int(name) for name in np.flatnonzero(counts == count)]
+        candidates = sorted(
+            (int(name) for name in np.flatnonzero(counts == count)),
+            key=lambda name: (name not in regular, int(places[name][0])),
+        )
         passing = [found for name in candidates[:_MOST_NAMES] if (found := _cut(names, places[name], regular, counts))]
         if passing:
             return _best(names, gaps, [places[name] for name in candidates], regular, counts)
@@ -85,7 +92,7 @@ def _cut(names: Ints, starts: Ints, regular: set[int], counts: Ints) -> Period |
     bags = _bags(names, chosen, len(counts))
     usual = np.median(bags, axis=0)
     size = usual.sum()
-    if not size:
+    if size < _FEWEST_KERNELS:
         return None
     alike = np.abs(bags - usual).sum(axis=1) <= _DEVIATION * size
     left_out = sum(name in regular for name in np.flatnonzero((usual == 0) & (counts >= FEWEST_STEPS)).tolist())
@@ -128,6 +135,20 @@ def repeated_steps(kernels: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_STEPS, orient="row").sort("source", "step")
 
 
+def _evenness(starts: Ints) -> float:
+    """1 where steps take the same time, less where their lengths vary (by the mean deviation from the middle one)."""
+    lengths = np.diff(starts)
+    middle = float(np.median(lengths))
+    return max(0.0, 1 - float(np.abs(lengths - middle).mean()) / middle) if middle else 0.0
+
+
+def _numbered(names: pl.Series) -> Ints:
+    """Names as numbers, in the order of first appearance: what else was read before must not show."""
+    first = names.unique(maintain_order=True).to_frame("name").with_row_index("number")
+    numbered = names.to_frame("name").join(first, on="name", how="left", maintain_order="left")
+    return numbered["number"].cast(pl.Int64).to_numpy()
+
+
 def _of_source(source: object, kernels: pl.DataFrame) -> list[tuple[object, int, int, int, float]]:
     run = kernels.filter((pl.col("kind") == "kernel") & (pl.col("duration_ns") >= 0) & pl.col("name").is_not_null())
     if run.is_empty():
@@ -137,10 +158,13 @@ def _of_source(source: object, kernels: pl.DataFrame) -> list[tuple[object, int,
     start = main["start_ns"].to_numpy()
     end = np.maximum.accumulate(start + main["duration_ns"].to_numpy())
     gaps = np.concatenate([[0], np.maximum(start[1:] - end[:-1], 0)])
-    names = main["name"].to_physical().rank("dense").cast(pl.Int64).to_numpy() - 1
+    names = _numbered(main["name"])
     period = find_period(names, gaps)
     if period is None:
         return []
+    sure = period.confidence * _evenness(start[period.starts])
+    if sure < _SURE:
+        return []
     last = int((kernels["start_ns"] + kernels["duration_ns"]).to_numpy().max())
     edges = [*start[period.starts].tolist(), *([last + 1] if period.last_is_whole else [])]
-    return [(source, step, *edges[step : step + 2], period.confidence) for step in range(len(edges) - 1)]
+    return [(source, step, *edges[step : step + 2], sure) for step in range(len(edges) - 1)]

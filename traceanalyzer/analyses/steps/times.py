@@ -9,6 +9,7 @@ from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.analyses.steps.find import Found, find_steps
+from traceanalyzer.analyses.stretch import need_whole
 from traceanalyzer.classify.rules import CLASSES, RuleTable
 from traceanalyzer.trace import Trace
 
@@ -29,7 +30,8 @@ DEFINITIONS = {
     "mark": "partial: the number of kernels is more than a tenth off the middle one of its kind, as at the edges of a "
     "recording; slow: takes 1.5 times the middle wall time of its kind, as in a warm-up",
     "found_by": "marker: a range on the host; sequence: kernel names that repeat",
-    "confidence": "of steps by sequence, the share of them that are alike",
+    "confidence": "of steps by sequence, the share of them that are alike in their kernels, times how alike they are "
+    "in length; by markers 1",
 }
 _KEY = ["source", "device"]
 #: Steps of a kind are compared from so many on.
@@ -44,6 +46,7 @@ def steps(trace: Trace, *, found: Found | None = None, rules: RuleTable | None =
     `find_steps` gave, where it is at hand already.
     """
     need_trace(trace, "steps")
+    need_whole(trace, "steps")
     found = found or find_steps(trace)
     activity = trace.kernels.with_columns(step=found.of_kernel).filter(pl.col("duration_ns") >= 0)
     windows = _windows(activity)
