@@ -80,7 +80,7 @@ def test_the_idle_device(mode: str, context: str, share: float) -> None:
     assert first["confidence"] == "high"
 
 
-def filling(*, blocks: int, dur: float = 10) -> list[Event]:
+def filling(*, blocks: int, dur: float = 20) -> list[Event]:
     """Ten launches, back to back."""
     grid = (blocks, 1, 1)
     return [kernel("k", at=i * dur, dur=dur, grid=grid) for i in range(10)]
@@ -110,9 +110,13 @@ def test_work_far_from_the_roof_is_said() -> None:
     """96 MB in 100 us are 960 GB/s, a fifth of what the device can do."""
     shapes: dict[str, Any] = {"Input Dims": [[48_000_000]], "Input type": ["bool"]}
     events = [
-        op("aten::relu", at=0, dur=5, **shapes),
-        launch(at=1, dur=1, correlation=1),
-        kernel("k", at=3, dur=100, grid=(1000, 1, 1), correlation=1),
+        event
+        for i in range(3)
+        for event in (
+            op("aten::relu", at=100 * i, dur=5, **shapes),
+            launch(at=100 * i + 1, dur=1, correlation=i + 1),
+            kernel("k", at=100 * i + 3, dur=100, grid=(1000, 1, 1), correlation=i + 1),
+        )
     ]
     assert rules(events) == ["far-from-roof"]
 
@@ -216,7 +220,7 @@ def test_a_step_is_of_one_device() -> None:
 
 
 def test_lost_records_are_a_doubt_and_come_last() -> None:
-    events = [*filling(blocks=64), launch(at=0, dur=1, correlation=1), kernel("j", at=100, dur=1, correlation=1)]
+    events = [*filling(blocks=64), launch(at=0, dur=1, correlation=1), kernel("j", at=200, dur=1, correlation=1)]
     events += [launch(at=5 + i, dur=1, correlation=10 + i) for i in range(5)]
     rows = findings(trace(events, device_properties=[SMS]))
     assert rows["rule"].to_list() == ["underfilled-kernel", "launch-without-kernel"]

@@ -22,8 +22,9 @@ _STARTS_NONE = r"(?i)hostfunc|configurecall"
 _CAPTURES = r"(?i)stream.*begincapture"
 #: What makes a record the same as another one. No profiler stamps two records of one stream alike.
 _SAME_RECORD = ("source", "name", "device", "stream", "start_ns", "duration_ns", "correlation")
-#: From this share of launch calls on, records that do not fit are worth a warning.
-_WORTH_A_WARNING = 0.01
+#: From this share of launch calls on, records that do not fit are worth a warning. Sets of nothing have no record.
+_WORTH_A_WARNING, _WORTH_A_WARNING_OF_SETS = 0.01, 0.1
+_SETS = r"(?i)memset"
 
 
 def notes(trace: Trace) -> list[Note]:
@@ -95,7 +96,9 @@ def _launches_without_kernel(trace: Trace) -> Iterator[Note]:
             f"{lost.height:,} of {counted(totals[source], 'launch call')} started no recorded device activity "
             f"({most}: {count:,}): {why}; idle may be too high"
         )
-        yield Note(_level(lost.height, totals[source]), "launch-without-kernel", text, path, lost.height)
+        only_sets = bool(lost["name"].cast(pl.String).str.contains(_SETS).all())
+        least = _WORTH_A_WARNING_OF_SETS if only_sets else _WORTH_A_WARNING
+        yield Note(_level(lost.height, totals[source], least), "launch-without-kernel", text, path, lost.height)
 
 
 def _kernels_before_launch(trace: Trace) -> Iterator[Note]:
@@ -134,5 +137,5 @@ def _by_file(trace: Trace, rows: pl.DataFrame) -> Iterator[tuple[int, str, pl.Da
             yield source, path, groups[source]
 
 
-def _level(count: int, total: int) -> Level:
-    return "warning" if count >= _WORTH_A_WARNING * total else "info"
+def _level(count: int, total: int, least: float = _WORTH_A_WARNING) -> Level:
+    return "warning" if count >= least * total else "info"

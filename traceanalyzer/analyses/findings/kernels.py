@@ -13,8 +13,8 @@ from traceanalyzer.text import counted
 
 #: A kernel is under-filling if it fills less than this of the SMs (weighted by time) and takes that part of the time.
 LOW_FILL, LARGE_SHARE = 0.6, 0.1
-#: Kernels are looked at from this mean duration on, and from this part of the span.
-SHORT_NS, SMALL_PART = 5_000, 0.01
+#: Kernels are looked at from this mean duration on, in all from this time and this part of the span.
+SHORT_NS, LITTLE_NS, SMALL_PART = 5_000, 100_000, 0.01
 #: What reaches this part of what the device can do has no fault, however few blocks it launches.
 NEAR_THE_ROOF = 0.6
 #: Work is far from the roof below this part of it; what moves less a call lives in caches and latency.
@@ -24,7 +24,8 @@ FAR_FROM_ROOF, LARGE_CALL = 0.4, 16_000_000
 def underfilled_kernel(run: RunContext) -> Iterator[Finding]:
     """Kernels with much of the time and fewer blocks than the device has SMs."""
     large = (pl.col("share_of_kernel_time") >= LARGE_SHARE) & (pl.col("sm_fill") < LOW_FILL)
-    large &= (pl.col("mean_ns") >= SHORT_NS) & (pl.col("total_ns") >= SMALL_PART * run.span_ns)
+    least = max(LITTLE_NS, SMALL_PART * run.span_ns)
+    large &= (pl.col("mean_ns") >= SHORT_NS) & (pl.col("total_ns") >= least)
     for row in run.kernels.filter(large & (pl.col("class") != "communication")).iter_rows(named=True):
         if _is_near_the_roof(run, row["kernel"]):
             continue
@@ -72,8 +73,7 @@ def far_from_the_roof(run: RunContext) -> Iterator[Finding]:
     """Operators with large tensors that move or compute far less than the device can."""
     each = pl.col("bytes") / pl.col("count")
     far = (pl.col("share_of_roof") < FAR_FROM_ROOF) & (each >= LARGE_CALL)
-    large = (pl.col("total_ns") >= LARGE_SHARE * run.kernel_ns) & (pl.col("total_ns") >= SMALL_PART * run.span_ns)
-    large &= pl.col("total_ns") > 0
+    large = pl.col("total_ns") >= max(LITTLE_NS, LARGE_SHARE * run.kernel_ns, SMALL_PART * run.span_ns)
     for row in run.bandwidth.filter(far & large & pl.col("op").is_not_null()).iter_rows(named=True):
         share = row["total_ns"] / run.kernel_ns
         per_call = row["bytes"] / row["count"]
