@@ -8,10 +8,10 @@ PIP_FLAGS := $(if $(wildcard $(CONSTRAINTS)),-c $(CONSTRAINTS),)
 EXTRAS ?= dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak damages check bench fuzz clean
+.PHONY: help demo test test-all soak damages check bench fuzz clean
 
 help: ## list what can be made
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(STAMP): pyproject.toml setup.py $(wildcard traceanalyzer/ingest/_scan*.[ch])
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,9 @@ demo: $(STAMP) ## print the top kernels of the bundled real traces, and what is 
 
 test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+test-all: $(STAMP) ## run the tests, on every trace of the corpus where it is present
+	TRACEANALYZER_EXHAUSTIVE=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 soak: $(STAMP) ## run the property tests with 1,000 random examples each (SEED=7: those of a seed)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m hypothesis -n auto $(if $(SEED),--hypothesis-seed=$(SEED)) $(SOAK)

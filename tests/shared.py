@@ -15,6 +15,16 @@ needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no corpus of rea
 needs_cases = pytest.mark.skipif(not CASES.is_dir(), reason=f"no cases at {CASES}")
 
 
+#: `make test-all` looks at every file of the corpus; a usual run at every sixth where each costs a while.
+EXHAUSTIVE = bool(os.environ.get("TRACEANALYZER_EXHAUSTIVE"))
+_EVERY = 1 if EXHAUSTIVE else 6
+
+
 def corpus_files() -> list[str]:
-    """Every trace of the corpus, as a path below it; none where it is absent."""
-    return sorted(path.relative_to(CORPUS).as_posix() for path in CORPUS.glob("*/*") if path.is_file())
+    """Traces of the corpus, as paths below it; none where it is absent."""
+    return sorted(path.relative_to(CORPUS).as_posix() for path in CORPUS.glob("*/*") if path.is_file())[::_EVERY]
+
+
+def corpus_folders() -> list[str]:
+    """Folders of the corpus, a run or a few files each; none where it is absent."""
+    return sorted(path.name for path in CORPUS.glob("*") if path.is_dir())[::_EVERY]

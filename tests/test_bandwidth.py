@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from builders import Event, kernel, launch, memcpy, memset, op, trace
 from hypothesis import given
-from shared import CORPUS, needs_corpus
+from shared import CORPUS, corpus_folders, needs_corpus
 from strategies import traces_of_ranks
 
 import traceanalyzer as ta
@@ -139,7 +139,7 @@ def assert_conserved(trace: Trace) -> None:
 
 
 @needs_corpus
-@pytest.mark.parametrize("folder", sorted(path.name for path in CORPUS.glob("*") if path.is_dir()))
+@pytest.mark.parametrize("folder", corpus_folders())
 def test_all_device_time_of_real_files_is_in_a_row(folder: str) -> None:
     try:
         trace = ta.read(CORPUS / folder, tables=["kernels", "launches", "ops", "collectives"], cache=False)

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from builders import Event, annotation, kernel, launch, op, trace
 from hypothesis import given
-from shared import CORPUS, needs_corpus
+from shared import CORPUS, corpus_folders, needs_corpus
 from strategies import traces_of_ranks
 
 import traceanalyzer as ta
@@ -246,7 +246,7 @@ def test_any_trace_has_findings_of_the_published_form(ranks: Trace) -> None:
 
 
 @needs_corpus
-@pytest.mark.parametrize("folder", sorted(path.name for path in CORPUS.glob("*") if path.is_dir()))
+@pytest.mark.parametrize("folder", corpus_folders())
 def test_real_files_have_findings_of_the_published_form(folder: str) -> None:
     try:
         rows = findings(ta.read(CORPUS / folder, cache=False))

@@ -11,7 +11,7 @@ import pytest
 from builders import Event, annotation, kernel, launch, memcpy, op, trace
 from hypothesis import given
 from hypothesis import strategies as st
-from shared import CASES, CORPUS, needs_cases, needs_corpus
+from shared import CASES, CORPUS, corpus_folders, needs_cases, needs_corpus
 from strategies import linked_ranks, traces_of_ranks
 
 import traceanalyzer as ta
@@ -195,7 +195,7 @@ def test_causes_sum_to_the_idle_time_where_hosts_are_known(ranks: Trace) -> None
 
 
 @needs_corpus
-@pytest.mark.parametrize("folder", sorted(path.name for path in CORPUS.glob("*") if path.is_dir()))
+@pytest.mark.parametrize("folder", corpus_folders())
 def test_causes_of_real_files_sum_to_the_idle_time(folder: str) -> None:
     try:
         trace = ta.read(CORPUS / folder, cache=False)

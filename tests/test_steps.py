@@ -13,7 +13,7 @@ import pytest
 from builders import Event, annotation, kernel, launch, memcpy, trace
 from hypothesis import given
 from hypothesis import strategies as st
-from shared import CASES, CORPUS, needs_cases, needs_corpus
+from shared import CASES, CORPUS, corpus_folders, needs_cases, needs_corpus
 from strategies import linked_ranks, traces_of_ranks
 
 import traceanalyzer as ta
@@ -288,7 +288,7 @@ def test_time_is_conserved_where_markers_tell(ranks: Trace) -> None:
 
 
 @needs_corpus
-@pytest.mark.parametrize("folder", sorted(path.name for path in CORPUS.glob("*") if path.is_dir()))
+@pytest.mark.parametrize("folder", corpus_folders())
 def test_time_of_real_files_is_conserved(folder: str) -> None:
     try:
         trace = ta.read(CORPUS / folder, tables=["kernels", "launches", "annotations", "flows"], cache=False)
