@@ -14,18 +14,18 @@ from traceanalyzer.trace import Trace
 
 _COLUMNS = [
     Column("short_name", "kernel", "name"),
-    Column("op", "operator", "text", optional=2),
+    Column("op", "operator", "text", optional=1),
     Column("shapes", "shapes", "text"),
     Column("class", "class", "class", optional=7),
-    Column("count", "count", "count", optional=4),
+    Column("count", "count", "count", optional=5),
     Column("total_ns", "total", "time", unit_of="total"),
     Column("share", "share", "share", optional=3),
-    Column("bytes_each", "each", "si_bytes", optional=1),
+    Column("bytes_each", "each", "si_bytes", optional=2),
     Column("gb_per_s", "GB/s", "rate"),
-    Column("tflop_per_s", "TFLOP/s", "rate"),
+    Column("tflop_per_s", "TFLOP/s", "rate", optional=4),
     Column("share_of_roof", "of roof", "share", bar=True),
-    Column("bound", "bound", "text", optional=5),
-    Column("source", "from", "text", optional=6),
+    Column("bound", "bound", "text", optional=6),
+    Column("source", "from", "text", optional=8),
 ]
 
 
