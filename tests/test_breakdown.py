@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from oracles.naive_breakdown import Activity
 from oracles.naive_breakdown import breakdown as naive
 from polars.testing import assert_frame_equal
-from shared import CASES, CORPUS, needs_cases, needs_corpus
+from shared import CASES, CORPUS, EXHAUSTIVE, corpus_files, needs_cases, needs_corpus
 from strategies import traces_of_ranks
 
 import traceanalyzer as ta
@@ -226,14 +226,14 @@ def test_the_order_of_rows_does_not_matter(recorded: Trace, random: Any) -> None
 @needs_corpus
 def test_the_parts_add_up_in_every_trace_of_the_corpus() -> None:
     checked = 0
-    for path in sorted(CORPUS.glob("*/*")):
+    for path in corpus_files():
         try:
-            recorded = ta.read(path, cache=False)
+            recorded = ta.read(CORPUS / path, cache=False)
         except ta.UnreadableError:
             continue
         check_conservation(recorded)
         checked += not recorded.kernels.is_empty()
-    assert checked > 80
+    assert checked > (80 if EXHAUSTIVE else 12)
 
 
 @needs_corpus
