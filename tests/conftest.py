@@ -11,7 +11,7 @@ from hypothesis import settings
 from traceanalyzer.ingest.engines import ENGINE_VARIABLE
 from traceanalyzer.ingest.native_engine import is_built
 
-settings.register_profile("default", deadline=None, max_examples=30, derandomize=True, database=None)
+settings.register_profile("default", deadline=None, max_examples=15, derandomize=True, database=None)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
