@@ -14,7 +14,7 @@ from traceanalyzer.analyses import overview, trust
 from traceanalyzer.analyses.impossible import clipped, impossible
 from traceanalyzer.analyses.select import select
 from traceanalyzer.analyses.top_kernels import top_kernels
-from traceanalyzer.choices import BYS, By
+from traceanalyzer.choices import By
 from traceanalyzer.trace import Trace
 
 
@@ -79,7 +79,7 @@ def clipped_total(name: str, **options: Any) -> int:
     )
 
 
-@pytest.mark.parametrize("by", BYS)
+@pytest.mark.parametrize("by", ["name", "short", "class"])
 def test_clipped_totals_do_not_depend_on_grouping_and_filters(by: By) -> None:
     assert clipped_total("gemm", by=by) == 25_000
     assert clipped_total("gemm", by=by, filter="gemm") == 25_000
