@@ -268,6 +268,16 @@ def test_info_says_what_is_there_and_what_is_not(run: Run, folder: Path) -> None
     assert content["runs"][0]["ranks_missing"] == [2, 3]
 
 
+@pytest.mark.parametrize(
+    ("device", "written"), [(0, 0), ("7", 7), ("007", "007"), (2**64 + 5, str(2**64 + 5)), ("GPU 0", "GPU 0")]
+)
+def test_devices_are_numbers_in_json_where_they_are_plain_ones(
+    run: Run, tmp_path: Path, device: object, written: object
+) -> None:
+    path = write_trace(tmp_path / "t.json", [kernel("k", at=1, dur=2, device=device)])  # type: ignore[arg-type]
+    assert run("top-kernels", path, "--format", "json").json["traces"][0]["device"] == written
+
+
 def test_schema_of_one_table_and_of_all(run: Run) -> None:
     rows = run("schema", "devices", "--format", "json").json["rows"]
     assert {row["table"] for row in rows} == {"devices"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 from typing import Any
 
 import orjson
@@ -11,6 +12,8 @@ import polars as pl
 
 from traceanalyzer.report import Report
 
+#: A number that JSON readers hold exactly; longer ones stay text.
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
 #: Raised when a key of the JSON output is removed or changes its meaning. History: 1, the first.
 FORMAT_VERSION = 1
 
@@ -59,6 +62,6 @@ def _decoded(records: list[dict[str, Any]], json_texts: frozenset[str]) -> list[
 
 def _number_or_text(device: str | None) -> int | str | None:
     """A device as a number where it is one: it is text in the tables, since some producers name devices."""
-    if device is not None and device.isascii() and device.isdecimal() and str(int(device)) == device:
+    if device is not None and _NUMBER.fullmatch(device):
         return int(device)
     return device
