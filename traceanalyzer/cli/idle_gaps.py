@@ -9,7 +9,7 @@ from traceanalyzer.cli import options
 
 @click.command("idle-gaps", epilog="Example: traceanalyze idle-gaps run/ --rank 0 --limit 5")
 @options.trace_inputs("runs", "ranks")
-@click.option("--step-marker", "marker", metavar="REGEX", help="Steps are the host ranges whose name matches.")
+@options.step_marker
 @options.limit
 @options.explain
 @options.printed

@@ -9,7 +9,7 @@ from traceanalyzer.cli import options
 
 @click.command("launches", epilog="Example: traceanalyze launches run/ --rank 0")
 @options.trace_inputs("runs", "ranks")
-@click.option("--step-marker", "marker", metavar="REGEX", help="Steps are the host ranges whose name matches.")
+@options.step_marker
 @options.limit
 @options.explain
 @options.printed

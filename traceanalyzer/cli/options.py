@@ -309,6 +309,14 @@ def plot(command: Command) -> Command:
     )
 
 
+def step_marker(command: Command) -> Command:
+    """--step-marker; the command gets `marker`."""
+    return _with_options(
+        command,
+        click.option("--step-marker", "marker", metavar="REGEX", help="Steps are the host ranges whose name matches."),
+    )
+
+
 def explain(command: Command) -> Command:
     """--explain."""
     return _with_options(command, click.option("--explain", is_flag=True, help="Say what every figure means."))

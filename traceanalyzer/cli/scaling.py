@@ -27,7 +27,7 @@ def context(text: str) -> tuple[int, str]:
 
 @click.command("scaling", epilog="Example: traceanalyze scaling 4k=run-4k/ 16k=run-16k/ 64k=run-64k/")
 @click.argument("contexts", metavar="CONTEXT=TRACE...", nargs=-1, required=True, type=context)
-@click.option("--step-marker", "marker", metavar="REGEX", help="Steps are the host ranges whose name matches.")
+@options.step_marker
 @options.trace_inputs("runs", "ranks", named=False)
 @options.limit
 @options.class_rules

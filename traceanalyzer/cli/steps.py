@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.command("steps", epilog="Example: traceanalyze steps run/ --step-marker 'my_step'")
 @options.trace_inputs("runs", "ranks")
-@click.option("--step-marker", "marker", metavar="REGEX", help="Steps are the host ranges whose name matches.")
+@options.step_marker
 @options.limit
 @options.class_rules
 @options.explain

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     default="..",
     help="Only A to B ms after the first device activity of each file; either end may be left out.",
 )
-@click.option("--step-marker", "marker", metavar="REGEX", help="Steps are the host ranges whose name matches.")
+@options.step_marker
 @options.class_rules
 @options.plot
 @options.explain
