@@ -13,6 +13,7 @@ SAMPLE = Path(__file__).parent.parent / "sample_traces" / "cast-eager"
 KEYS = {
     "classes": "kernel class rule count total_ns",
     "breakdown": "rank device state class total_ns share",
+    "imbalance": "rank class total_ns ratio_to_median",
     "occupancy": "kernel count total_ns grid block registers shared_memory resident_blocks_per_sm "
     "theoretical_occupancy limited_by sm_fill waves wave_fill idle_sm_ns",
 }

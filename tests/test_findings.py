@@ -187,10 +187,12 @@ def test_a_copy_of_which_much_is_read_is_not_said_to_be_for_little(readers: list
 def test_the_rank_that_others_wait_for_and_what_makes_it_late() -> None:
     (first,) = found("straggler-eager")
     evidence = first["evidence"]
-    assert (first["rule"], evidence["waited_for"]) == ("exposed-communication", 1)
-    assert evidence["made_late_by"]["kernel"].startswith("nvjet_sm90_tst_256x128")
-    assert evidence["made_late_by"]["more_launches"] == 66  # one more product in each of 3 layers of 22 steps
-    assert "the others wait for rank 1" in first["text"]
+    assert (first["rule"], first["severity"], first["confidence"]) == ("slow-rank", "medium", "high")
+    assert (evidence["rank"], evidence["because"]) == (1, "kernel")
+    assert evidence["name"].startswith("nvjet_sm90_tst_256x128")
+    assert evidence["extra_count"] == 66  # one more product in each of 3 layers of 22 steps
+    assert first["title"] == "the others wait for rank 1"
+    assert "in 66 more launches" in first["text"]
 
 
 def test_kernels_without_length_and_traces_without_kernels_are_no_error() -> None:

@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from traceanalyzer.analyses.links import link
     from traceanalyzer.analyses.occupancy import occupancy
     from traceanalyzer.analyses.overview import devices, events, files, runs
+    from traceanalyzer.analyses.ranks import imbalance
     from traceanalyzer.analyses.select import select
     from traceanalyzer.analyses.steps import find_steps, steps
     from traceanalyzer.analyses.top_kernels import top_kernels
     from traceanalyzer.errors import TraceAnalyzerError, UnreadableError, UsageError
+    from traceanalyzer.ingest.gather import gather
     from traceanalyzer.ingest.reader import read
+    from traceanalyzer.many import imbalance_of
     from traceanalyzer.trace import Trace
 
 #: Public name -> module that defines it.
@@ -49,7 +52,10 @@ _HOMES = {
     "files": "traceanalyzer.analyses.overview",
     "find_steps": "traceanalyzer.analyses.steps",
     "findings": "traceanalyzer.analyses.findings",
+    "gather": "traceanalyzer.ingest.gather",
     "idle_gaps": "traceanalyzer.analyses.idle",
+    "imbalance": "traceanalyzer.analyses.ranks",
+    "imbalance_of": "traceanalyzer.many",
     "launches": "traceanalyzer.analyses.launches",
     "link": "traceanalyzer.analyses.links",
     "occupancy": "traceanalyzer.analyses.occupancy",
@@ -75,7 +81,10 @@ __all__ = [
     "files",
     "find_steps",
     "findings",
+    "gather",
     "idle_gaps",
+    "imbalance",
+    "imbalance_of",
     "intervals",
     "launches",
     "link",

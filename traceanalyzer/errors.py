@@ -25,6 +25,10 @@ class UnreadableError(TraceAnalyzerError):
         self.path = path
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type[UnreadableError], tuple[str, str]]:
+        """An error of another process arrives as it was."""
+        return type(self), (self.path, self.reason)
+
 
 class NotATraceError(UnreadableError):
     """A file that was read and holds something else: JSON, but no event trace."""

@@ -21,7 +21,7 @@ def map_files(
     work: Callable[[str, Progress | None], Result], paths: Sequence[str], jobs: int | None, progress: Progress | None
 ) -> Iterator[Result]:
     """`work` on every path, results in the order of the paths."""
-    jobs = min(jobs or _cores(), len(paths))
+    jobs = min(jobs or cores(), len(paths))
     sizes = [file_size(path) for path in paths]
     releases = jobs >= 2 and choose().releases_interpreter
     if jobs < 2 or not (releases or sum(sizes) >= WORTH_PROCESSES):
@@ -32,8 +32,8 @@ def map_files(
         with ThreadPoolExecutor(jobs) as threads:
             yield from threads.map(lambda path: work(path, progress), paths)
         return
-    with _processes(jobs) as processes:
-        futures = [_submitted(processes, work, path) for path in paths]
+    with processes(jobs) as pool:
+        futures = [_submitted(pool, work, path) for path in paths]
         for path, future, size in zip(paths, futures, sizes, strict=True):
             try:
                 result = future.result()
@@ -55,12 +55,13 @@ def _submitted(processes: Executor, work: Callable[[str, Progress | None], Resul
         return failed
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _processes(jobs: int) -> Executor:
+def processes(jobs: int) -> Executor:
+    """So many fresh interpreters."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 

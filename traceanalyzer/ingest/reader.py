@@ -65,7 +65,7 @@ def read(
     Raises `UnreadableError` if no file could be read (or, with `strict`, if any could not be read whole), and
     `UsageError` for an unknown table or a bad pattern.
     """
-    wanted = _wanted_tables(tables)
+    wanted = wanted_tables(tables)
     if rank_regex is not None:
         check_rank_regex(rank_regex)
     store = default_store() if cache else None
@@ -75,17 +75,18 @@ def read(
     loaded, refusals = _load_all(files, wanted, store, strict=strict, jobs=jobs, progress=progress)
     if store is not None and any(file.kept for file in loaded):
         store.evict_in_background()
-    infos = [_info(file, rank_regex) for file in loaded]
+    infos = [info_of(file, rank_regex) for file in loaded]
     plan = assign_runs(infos, single_run=single_run)
-    notes = [*refusals, *(note for file in loaded for note in file.about.notes), *_as_given(plan.notes, loaded)]
+    notes = [*refusals, *(note for file in loaded for note in file.about.notes), *named_as_given(plan.notes, loaded)]
     if rank_regex is not None and not any(info.regex_identity and info.regex_identity.known for info in infos):
         notes.append(
             Note("warning", "rank-regex-unused", f"no file name matches --rank-regex {rank_regex}", None, None)
         )
-    return _assemble(loaded, infos, plan, notes)
+    return assemble(loaded, infos, plan, notes)
 
 
-def _wanted_tables(tables: Iterable[str] | None) -> frozenset[str]:
+def wanted_tables(tables: Iterable[str] | None) -> frozenset[str]:
+    """The event tables of these names, all for None. Raises `UsageError` for an unknown one."""
     if tables is None:
         return ALL_TABLES
     wanted = frozenset(tables)
@@ -107,27 +108,34 @@ def _load_all(
     loaded: list[LoadedFile] = []
     refusals: list[UnreadableError] = []
     notes: list[Note] = []
-    work = partial(_load_or_refuse, tables=tables, store=store)
+    work = partial(load_or_refuse, tables=tables, store=store)
     for file, result in zip(files, map_files(work, [file.path for file in files], jobs, progress), strict=True):
         if isinstance(result, LoadedFile):
             if strict:
-                _refuse_damage(result)
+                refuse_damage(result)
             loaded.append(result)
             continue
-        passed_over = isinstance(result, NotATraceError) and not file.named
-        if strict and not passed_over:
-            raise result
+        notes.append(refused(result, named=file.named, strict=strict))
         refusals.append(result)
-        level, code = ("info", "not-a-trace") if passed_over else ("error", "unreadable")
-        notes.append(Note(level, code, result.reason, result.path, 1))  # type: ignore[arg-type]
     if not loaded and refusals:
-        raise _nothing_read(refusals)
+        raise nothing_read(refusals)
     return loaded, notes
 
 
-def _load_or_refuse(
+def refused(error: UnreadableError, *, named: bool, strict: bool) -> Note:
+    """The note on a file that cannot be read. Raises the error where `strict`, but for what is no trace at all and was
+    only found in a folder."""
+    passed_over = isinstance(error, NotATraceError) and not named
+    if strict and not passed_over:
+        raise error
+    return Note("info" if passed_over else "error", "not-a-trace" if passed_over else "unreadable", error.reason,
+                error.path, 1)  # fmt: skip
+
+
+def load_or_refuse(
     path: str, progress: Progress | None, *, tables: frozenset[str], store: Store | None
 ) -> LoadedFile | UnreadableError:
+    """Read a file; what is wrong with it is returned, whatever it is, and what is wrong with the request raised."""
     try:
         return load(path, tables, store=store, progress=progress)
     except UnreadableError as error:
@@ -143,20 +151,22 @@ def _load_or_refuse(
         return UnreadableError(path, f"could not be read ({what})")
 
 
-def _nothing_read(refusals: Sequence[UnreadableError]) -> UnreadableError:
+def nothing_read(refusals: Sequence[UnreadableError]) -> UnreadableError:
+    """The error for files of which none could be read."""
     first = refusals[0]
     if len(refusals) == 1:
         return first
     return UnreadableError(first.path, f"{first.reason}; and none of {len(refusals) - 1} more files could be read")
 
 
-def _refuse_damage(file: LoadedFile) -> None:
+def refuse_damage(file: LoadedFile) -> None:
+    """Raise `UnreadableError` for a file that was not read whole."""
     for note in file.about.notes:
         if note.level != "info":
             raise UnreadableError(file.path, f"{note.message} [{note.code}: {note.count}]")
 
 
-def _info(file: LoadedFile, rank_regex: str | None) -> FileInfo:
+def info_of(file: LoadedFile, rank_regex: str | None) -> FileInfo:
     """What the assignment of runs needs to know of a file."""
     about, path = file.about, _full_path(file.path)
     return FileInfo(
@@ -180,16 +190,15 @@ def _full_path(path: str) -> str:
     return "standard input" if path == STANDARD_INPUT else os.path.abspath(path)
 
 
-def _as_given(notes: Iterable[Note], files: Sequence[LoadedFile]) -> list[Note]:
+def named_as_given(notes: Iterable[Note], files: Sequence[LoadedFile]) -> list[Note]:
     """Notes about files under the paths that the user gave."""
     given = {_full_path(file.path): file.path for file in files}
     return [replace(note, path=given.get(note.path or "", note.path)) for note in notes]
 
 
-def _assemble(loaded: Sequence[LoadedFile], infos: Sequence[FileInfo], plan: RunPlan, notes: Sequence[Note]) -> Trace:
+def assemble(loaded: Sequence[LoadedFile], infos: Sequence[FileInfo], plan: RunPlan, notes: Sequence[Note]) -> Trace:
     """Number the sources in the plan's order and put the tables of the used ones together."""
-    by_info = {id(info): file for info, file in zip(infos, loaded, strict=True)}
-    sources = [part for run_file in plan.files for part in _sources(run_file, by_info[id(run_file.file)])]
+    sources = [source for source, _ in _numbered(plan, infos, loaded)]
     if len(sources) > _MOST_SOURCES:
         raise UsageError(f"{len(sources)} files are more than one Trace holds ({_MOST_SOURCES})")
     parts: dict[str, list[pl.LazyFrame]] = {table.name: [] for table in schema.TABLES}
@@ -198,6 +207,19 @@ def _assemble(loaded: Sequence[LoadedFile], infos: Sequence[FileInfo], plan: Run
             parts[name].append(frame)
     parts["notes"].append(_notes_frame([*notes, *_notes_on_rows_without_rank(sources)]).lazy())
     return Trace(**{name: pl.concat(frames) for name, frames in parts.items() if frames})
+
+
+def _numbered(plan: RunPlan, infos: Sequence[FileInfo], loaded: Sequence[LoadedFile]) -> Iterator[tuple[_Source, int]]:
+    """The sources in the plan's order, each with its number within its file."""
+    by_info = {id(info): file for info, file in zip(infos, loaded, strict=True)}
+    for run_file in plan.files:
+        for number, source in enumerate(_sources(run_file, by_info[id(run_file.file)])):
+            yield source, number
+
+
+def sources_of(plan: RunPlan, infos: Sequence[FileInfo], loaded: Sequence[LoadedFile]) -> list[int]:
+    """For each source, in the order of `ranks`, its number within its file."""
+    return [number for _, number in _numbered(plan, infos, loaded)]
 
 
 def _notes_on_rows_without_rank(sources: Sequence[_Source]) -> Iterator[Note]:

@@ -12,6 +12,7 @@ from traceanalyzer.analyses.bandwidth import bandwidth
 from traceanalyzer.analyses.device_time import device_time
 from traceanalyzer.analyses.idle import idle_gaps
 from traceanalyzer.analyses.labels import label
+from traceanalyzer.analyses.ranks import Imbalance, imbalance
 from traceanalyzer.analyses.select import select
 from traceanalyzer.analyses.sm_fill import with_blocks_and_sms
 from traceanalyzer.analyses.steps import Found, find_steps, steps
@@ -76,6 +77,11 @@ class RunContext:
     def found(self) -> Found:
         """The steps, and whose kernels are whose."""
         return find_steps(self.trace)
+
+    @cached_property
+    def imbalance(self) -> Imbalance:
+        """`imbalance`."""
+        return imbalance(self.trace, found=self.found, rules=self.rules)
 
     @cached_property
     def gaps(self) -> pl.DataFrame:

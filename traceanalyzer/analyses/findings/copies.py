@@ -10,7 +10,7 @@ import polars as pl
 from traceanalyzer.analyses.costs import Tensor, parse_call
 from traceanalyzer.analyses.findings.context import RunContext
 from traceanalyzer.analyses.findings.finding import Finding
-from traceanalyzer.analyses.findings.words import each_step, megabytes, milliseconds, percent
+from traceanalyzer.analyses.words import each_step, megabytes, milliseconds, percent
 from traceanalyzer.text import counted
 
 #: Copies are looked at from this part of the kernel time and these bytes a call on.

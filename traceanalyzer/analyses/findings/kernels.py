@@ -8,7 +8,7 @@ import polars as pl
 
 from traceanalyzer.analyses.findings.context import RunContext
 from traceanalyzer.analyses.findings.finding import Finding
-from traceanalyzer.analyses.findings.words import each_step, milliseconds, percent
+from traceanalyzer.analyses.words import each_step, milliseconds, percent
 from traceanalyzer.text import counted
 
 #: A kernel is under-filling if it fills less than this of the SMs (weighted by time) and takes that part of the time.

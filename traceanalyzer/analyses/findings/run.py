@@ -11,7 +11,7 @@ from traceanalyzer.analyses.findings.context import RunContext, contexts
 from traceanalyzer.analyses.findings.copies import copies_more_than_is_read, copies_take_the_time
 from traceanalyzer.analyses.findings.finding import SCHEMA, Finding
 from traceanalyzer.analyses.findings.kernels import far_from_the_roof, underfilled_kernel
-from traceanalyzer.analyses.findings.ranks import communication_stands_in_the_way
+from traceanalyzer.analyses.findings.ranks import a_rank_is_slow, communication_stands_in_the_way
 from traceanalyzer.analyses.findings.time import device_is_idle, records_are_missing
 from traceanalyzer.analyses.stretch import need_whole
 from traceanalyzer.classify.rules import RuleTable
@@ -26,6 +26,7 @@ RULES: tuple[Rule, ...] = (
     copies_take_the_time,
     far_from_the_roof,
     device_is_idle,
+    a_rank_is_slow,
     communication_stands_in_the_way,
     records_are_missing,
 )

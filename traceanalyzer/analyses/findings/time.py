@@ -9,8 +9,8 @@ import polars as pl
 from traceanalyzer.analyses import trust
 from traceanalyzer.analyses.findings.context import RunContext
 from traceanalyzer.analyses.findings.finding import Confidence, Finding
-from traceanalyzer.analyses.findings.words import each_step, milliseconds, percent
 from traceanalyzer.analyses.idle import by_cause, by_host
+from traceanalyzer.analyses.words import each_step, milliseconds, percent
 from traceanalyzer.text import middle
 
 #: Idle is worth a word from this part of the span on, and from so much time.

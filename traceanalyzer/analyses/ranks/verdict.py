@@ -1,0 +1,168 @@
+"""Who makes the others wait, beyond chance: ranks that come late all the time, and steps in which one comes late.
+
+How much a rank is behind is measured against the middle rank of its group. Somebody is always last: a rank is named
+only if it costs a part of the time, if it is last far more often than chance lets it be, and if it stands out among the
+ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from traceanalyzer.analyses.ranks.reduce import Reduced
+
+Floats = npt.NDArray[np.float64]
+
+#: A rank is named from this part of the time on that it is behind, beyond what the middle rank is.
+SLOW_SHARE = 0.02
+#: Chance of being last as often, over all ranks, below which it is no chance.
+_CHANCE = 0.01
+#: It stands out if it is so many robust standard deviations off the middle; fewer ranks have no spread to speak of.
+_OUTLIER, _FEWEST_RANKS = 5.0, 8
+#: A step is one rank's fault from this part of its time on, and this many robust standard deviations off.
+_STEP_SHARE, _STEP_OUTLIER, _STEP_RANKS = 0.05, 8.0, 4
+#: Of so few ranks that there is no spread, from this part on.
+_STEP_SHARE_OF_FEW = 0.10
+_ROBUST = 1.4826
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A rank that the others wait for."""
+
+    member: int
+    group: int
+    """The group in which it is most behind."""
+    behind_ns: int
+    """How much later than the middle rank it came, in all, where it was not itself held up by another group."""
+    share: float
+    """The same, as part of the time of all steps (without steps, of the span)."""
+    last: int
+    """How often it came last in that group, of `collectives`."""
+    collectives: int
+    steps: tuple[int, ...]
+    """Steps in which it stands out; empty for a rank that is slow all the time."""
+
+
+def slow_ranks(run: Reduced) -> list[Slow]:
+    """The ranks of a run that others wait for beyond chance, the worst first."""
+    if run.sums.is_empty():
+        return []
+    steps, walls = _walls(run)
+    behind, groups = _behind(run, steps)
+    always = _always(run, behind, groups, float(walls.sum()))
+    known = {each.member for each in always}
+    sometimes = [each for each in _sometimes(run, behind, groups, steps, walls) if each.member not in known]
+    return sorted([*always, *sometimes], key=lambda each: (-each.behind_ns, each.member))
+
+
+def _walls(run: Reduced) -> tuple[list[int], Floats]:
+    """Numbers of the steps that collectives lie in, and the middle wall time of each over the members.
+
+    What lies in no step has what is left of the span, or all of it where there are no steps.
+    """
+    numbers = sorted(run.sums["step"].unique().to_list())
+    parts = []
+    for member, shift in zip(run.members, run.shifts, strict=True):
+        rows = member.part.steps
+        parts.append(rows.select(step=(pl.col("step").cast(pl.Int64) + shift).fill_null(-1), wall_ns="wall_ns"))
+    walls = dict(pl.concat(parts).group_by("step").agg(pl.col("wall_ns").median()).iter_rows())
+    return numbers, np.array([float(walls.get(number) or 0.0) for number in numbers])
+
+
+def _behind(run: Reduced, steps: Sequence[int]) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """How much each member is behind of its own making in each step, and the group where that shows most.
+
+    Who waited for others in another group since, is late for their fault: what it waited more there than the middle
+    rank of this group is taken off.
+    """
+    at = {step: column for column, step in enumerate(steps)}
+    shape = (len(run.groups), len(run.members), len(steps))
+    behind, waited = np.zeros(shape), np.zeros(shape)
+    for member, group, step, wait, late in run.sums.select(
+        "member", "group", "step", "wait_ns", "behind_ns"
+    ).iter_rows():
+        behind[group, member, at[step]], waited[group, member, at[step]] = late, wait
+    elsewhere = waited.sum(axis=0)[None, :, :] - waited
+    for group in run.groups:
+        own = elsewhere[group.number][group.group.members]
+        more = np.maximum(own - _middle(own), 0.0)
+        behind[group.number][group.group.members] = np.maximum(behind[group.number][group.group.members] - more, 0.0)
+    return behind.max(axis=0), behind.sum(axis=2).argmax(axis=0)
+
+
+def _middle(values: Floats) -> Floats:
+    """The middle of the rows, of two the lower."""
+    middle: Floats = np.sort(values, axis=0)[(len(values) - 1) // 2]
+    return middle
+
+
+def _always(run: Reduced, behind: Floats, groups: npt.NDArray[np.int64], whole: float) -> list[Slow]:
+    total = behind.sum(axis=1)
+    excess = total - float(np.sort(total)[(len(total) - 1) // 2])
+    spread = _ROBUST * float(np.median(np.abs(total - np.median(total))))
+    last = _last(run)
+    found = []
+    for member in np.flatnonzero(excess >= SLOW_SHARE * whole) if whole else ():
+        times, collectives = last.get((int(member), int(groups[member])), (0, 0))
+        size = len(run.groups[groups[member]].group.members)
+        by_chance = at_least(times, collectives, 1 / size) < _CHANCE / len(run.members)
+        stands_out = len(total) < _FEWEST_RANKS or excess[member] > _OUTLIER * spread
+        if by_chance and stands_out:
+            found.append(
+                Slow(int(member), int(groups[member]), int(total[member]), float(total[member]) / whole, times,
+                     collectives, ())
+            )  # fmt: skip
+    return found
+
+
+def _last(run: Reduced) -> dict[tuple[int, int], tuple[int, int]]:
+    """How often each member was last in each group, and of how many collectives."""
+    sums = run.sums.group_by("member", "group").agg(pl.col("last", "collectives").sum())
+    return {(member, group): (last, many) for member, group, last, many in sums.iter_rows()}
+
+
+def _sometimes(
+    run: Reduced, behind: Floats, groups: npt.NDArray[np.int64], steps: Sequence[int], walls: Floats
+) -> list[Slow]:
+    """Ranks that stand out in some steps, if those cost a part of all the time."""
+    whole, last = float(walls.sum()), _last(run)
+    marked: dict[int, list[int]] = {}
+    for column, wall in enumerate(walls):
+        worst = int(behind[:, column].argmax())
+        if steps[column] >= 0 and wall and _stands_out(behind[:, column], worst, float(wall)):
+            marked.setdefault(worst, []).append(column)
+    if sum(float(behind[member, columns].sum()) for member, columns in marked.items()) < SLOW_SHARE * whole:
+        return []
+    return [
+        Slow(member, int(groups[member]), int(behind[member, columns].sum()),
+             float(behind[member, columns].sum()) / whole, *last.get((member, int(groups[member])), (0, 0)),
+             tuple(steps[column] for column in columns))
+        for member, columns in marked.items()
+    ]  # fmt: skip
+
+
+def _stands_out(values: Floats, worst: int, wall: float) -> bool:
+    if len(values) < _STEP_RANKS:
+        return bool(values[worst] >= _STEP_SHARE_OF_FEW * wall)
+    middle = float(np.median(values))
+    spread = _ROBUST * float(np.median(np.abs(values - middle)))
+    return bool(values[worst] >= _STEP_SHARE * wall and values[worst] - middle > _STEP_OUTLIER * spread)
+
+
+def at_least(times: int, of: int, chance: float) -> float:
+    """The probability of a thing of that chance to come about so many times or more."""
+    if times <= 0:
+        return 1.0
+    terms = (
+        math.lgamma(of + 1) - math.lgamma(each + 1) - math.lgamma(of - each + 1)
+        + each * math.log(chance) + (of - each) * math.log1p(-chance)
+        for each in range(times, of + 1)
+    )  # fmt: skip
+    return min(sum(math.exp(term) for term in terms), 1.0) if chance < 1 else 1.0

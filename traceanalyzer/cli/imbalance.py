@@ -1,0 +1,43 @@
+"""`traceanalyze imbalance`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from traceanalyzer.cli import options
+
+if TYPE_CHECKING:
+    from traceanalyzer.classify.rules import RuleTable
+
+
+@click.command("imbalance", epilog="Example: traceanalyze imbalance run/ --format json -o ranks.json")
+@options.trace_inputs("runs", "ranks")
+@options.step_marker
+@options.limit
+@options.class_rules
+@options.explain
+@options.printed
+def command(
+    inputs: options.Inputs,
+    marker: str | None,
+    limit: int | None,
+    rules: RuleTable,
+    explain: bool,  # noqa: FBT001
+    printer: options.Printer,
+) -> None:
+    """Which rank is slow, and who waits for it?
+
+    Collectives are paired over the ranks and clocks are aligned: what each rank waits and what it transfers, who comes
+    last, and which kernels or which idle time make it late. Files are read one by one: a thousand ranks fit.
+    """
+    from traceanalyzer.cli.progress import reading
+    from traceanalyzer.many import imbalance_of
+    from traceanalyzer.reports import imbalance as report
+
+    with reading(inputs.paths, quiet=options.is_quiet()) as progress:
+        found = imbalance_of(
+            inputs.paths, marker=marker, rules=rules, progress=progress, **inputs.selection, **inputs.reading
+        )
+    printer.show(report.build(found.imbalance, found.head, found.devices, limit=printer.limit(limit), explain=explain))

@@ -1,0 +1,197 @@
+"""The report of `imbalance`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from traceanalyzer.analyses import overview
+from traceanalyzer.analyses.ranks import DEFINITIONS, Imbalance
+from traceanalyzer.analyses.ranks.sentences import lateness, reason
+from traceanalyzer.analyses.ratio import ratio
+from traceanalyzer.report import Column, Remainder, Report, Section
+from traceanalyzer.reports import shared
+from traceanalyzer.text import ranges
+from traceanalyzer.trace import Trace
+
+_VERDICT = [Column("rank", "slow rank", "count"), Column("text", "what it does, and what it costs", "prose")]
+_RANKS = [
+    Column("rank", "rank", "count"),
+    Column("device", "device", "text", optional=8),
+    Column("compute_ns", "compute", "time", unit_of="time"),
+    Column("wait_ns", "wait", "time", unit_of="time"),
+    Column("transfer_ns", "transfer", "time", unit_of="time", optional=2),
+    Column("idle_ns", "idle", "time", unit_of="time", optional=3),
+    Column("behind_ns", "behind", "time", unit_of="time", optional=1),
+    Column("waited_for_ns", "others waited", "time", unit_of="time"),
+    Column("last", "last", "count"),
+    Column("last_share", "of all", "share", bar=True),
+]
+_CLASSES = [
+    Column("class", "class", "class"),
+    Column("rank", "rank", "count"),
+    Column("device", "device", "text", optional=3),
+    Column("total_ns", "total", "time", unit_of="total"),
+    Column("median_ns", "middle rank", "time", unit_of="total"),
+    Column("ratio_to_median", "ratio", "rate"),
+]
+_WORST = [
+    Column("group", "group", "name"),
+    Column("index", "no.", "count"),
+    Column("name", "collective", "name"),
+    Column("step", "step", "count", optional=3),
+    Column("start_ns", "at", "time", optional=4, unit_of="at"),
+    Column("wait_ns", "waits of all", "time"),
+    Column("longest_ns", "longest", "time", optional=2),
+    Column("last_rank", "last rank", "count"),
+    Column("last_device", "device", "text", optional=5),
+]
+_GROUPS = [
+    Column("group", "group", "name"),
+    Column("axis", "axis", "text", optional=2),
+    Column("ranks", "ranks", "text"),
+    Column("collectives", "collectives", "count"),
+    Column("wait_ns", "wait", "time", unit_of="wait"),
+    Column("transfer_ns", "transfer", "time", unit_of="wait"),
+    Column("pairing", "paired by", "text", optional=1),
+    Column("unpaired", "unpaired", "count", optional=3),
+    Column("negative", "negative", "count", optional=4),
+]
+_RATES = [
+    Column("name", "collective", "name"),
+    Column("group", "group", "name", optional=2),
+    Column("count", "count", "count"),
+    Column("bytes", "message", "bytes"),
+    Column("transfer_ns", "transfer", "time"),
+    Column("gb_per_s", "GB/s", "rate"),
+    Column("bus_gb_per_s", "bus GB/s", "rate"),
+]
+_CLOCKS = [
+    Column("rank", "rank", "count"),
+    Column("device", "device", "text", optional=2),
+    Column("offset_ns", "clock ahead by", "time"),
+    Column("drift_ppm", "drift ppm", "rate"),
+    Column("residual_ns", "scatter", "time"),
+    Column("applied", "applied", "flag"),
+    Column("collectives", "collectives", "count", optional=1),
+]
+#: Rows of the smaller tables.
+_FEW = 5
+#: A class is shown where a rank is so far off the middle, by so much of what the rank computes.
+_OFF, _WORTH = 0.05, 0.005
+_NOBODY = "no rank is late beyond chance"
+_ALONE = "one device: there is nothing to compare"
+_NO_PAIRS = "no collective of two ranks is in these files"
+
+
+def build(found: Imbalance, head: Trace, devices: pl.DataFrame, *, limit: int = 0, explain: bool = False) -> Report:
+    """For each run who is slow and why, what ranks do, where they differ, the worst collectives, groups and clocks.
+
+    `head` has the small tables of what was read, `devices` are those of `overview.devices`.
+    """
+    runs = overview.runs(head, per_device=devices).to_dicts()
+    words = overview.DEFINITIONS | DEFINITIONS
+    shown = [*found.rows.columns, *found.ranks.columns, *found.collectives.columns, *found.clocks.columns,
+             *found.groups.columns, *found.rates.columns, *found.culprits.columns]  # fmt: skip
+    tables = ("culprits", "reasons", "ranks", "steps", "groups", "rates", "collectives", "clocks")
+    return Report(
+        command="imbalance",
+        title="Imbalance of ranks",
+        sections=[section for run in runs for section in _run(run, found, limit)],
+        data={"rows": found.rows, **{name: getattr(found, name) for name in tables}},
+        traces=shared.traces(devices),
+        notes=[*shared.notes(head), *found.notes],
+        definitions={name: words[name] for name in dict.fromkeys(shown) if name in words and explain},
+    )
+
+
+def _run(run: Mapping[str, Any], found: Imbalance, limit: int) -> list[Section]:
+    own = {
+        name: getattr(found, name).filter(pl.col("run") == run["run"])
+        for name in ("culprits", "rows", "ranks", "collectives", "groups", "rates", "clocks")
+    }
+    head = Section(
+        _verdict(own["culprits"]), _VERDICT, title=run["run"], facts=shared.run_facts(run), empty=_empty(run, own)
+    )
+    sections = [head]
+    if own["ranks"].height > 1:
+        sections += [_ranks(own["ranks"], limit), *_classes(own["rows"], own["ranks"], limit)]
+        sections += [*_worst(own["collectives"]), *_groups(own["groups"]), *_rates(own["rates"])]
+        sections += _clocks(own["clocks"], limit)
+    return sections
+
+
+def _empty(run: Mapping[str, Any], own: Mapping[str, pl.DataFrame]) -> str:
+    if not run["devices"]:
+        return shared.NO_ACTIVITY
+    if own["ranks"].height < 2:
+        return _ALONE
+    return _NOBODY if own["groups"]["wait_ns"].is_not_null().any() else _NO_PAIRS
+
+
+def _verdict(culprits: pl.DataFrame) -> pl.DataFrame:
+    rows = [(row["rank"], f"{lateness(row)}. {reason(row)}") for row in culprits.iter_rows(named=True)]
+    return pl.DataFrame(rows, schema={"rank": pl.Int32, "text": pl.String}, orient="row")
+
+
+def _ranks(ranks: pl.DataFrame, limit: int) -> Section:
+    ordered = ranks.sort("waited_for_ns", "behind_ns", "rank", descending=[True, True, False], nulls_last=True)
+    frame = ordered.with_columns(last_share=ratio(ordered["last"], ordered["collectives"]))
+    return _cut(frame, _RANKS, limit, "rank")
+
+
+def _classes(rows: pl.DataFrame, ranks: pl.DataFrame, limit: int) -> list[Section]:
+    """Classes of which a rank has clearly more or less than the middle one; wait is told by the other tables."""
+    work = ranks.group_by("run").agg(pl.col("compute_ns").median())["compute_ns"].first()
+    off = (pl.col("total_ns") - pl.col("median_ns")).abs()
+    worth = (off > _OFF * pl.col("median_ns")) & (off > _WORTH * float(work or 0))  # type: ignore[arg-type]
+    different = rows.filter(worth & (pl.col("class") != "communication")).sort(
+        off, "class", "rank", descending=[True, False, False]
+    )
+    return [_cut(different, _CLASSES, min(limit, _FEW) if limit else 0, "row")] if different.height else []
+
+
+def _worst(collectives: pl.DataFrame) -> list[Section]:
+    if collectives.is_empty():
+        return []
+    each = collectives.group_by("group", "index", maintain_order=True).agg(
+        pl.col("name", "step", "last_rank", "last_device").first(), pl.col("start_ns").min(),
+        longest_ns=pl.col("wait_ns").max(), wait_ns=pl.col("wait_ns").sum(),
+    )  # fmt: skip
+    worst = each.sort("wait_ns", "group", "index", descending=[True, False, False])
+    return [_cut(worst, _WORST, _FEW, "collective")]
+
+
+def _groups(groups: pl.DataFrame) -> list[Section]:
+    if groups.is_empty():
+        return []
+    texts = [
+        ranges(ranks) + (f" (missing {ranges(missing)})" if missing else "")
+        for ranks, missing in groups.select("ranks", "ranks_missing").iter_rows()
+    ]
+    frame = groups.with_columns(ranks=pl.Series(texts, dtype=pl.String)).sort(
+        "wait_ns", descending=True, nulls_last=True, maintain_order=True
+    )
+    return [_cut(frame, _GROUPS, _FEW, "group")]
+
+
+def _rates(rates: pl.DataFrame) -> list[Section]:
+    known = rates.drop_nulls("gb_per_s").sort("bytes", "name", descending=[True, False])
+    return [_cut(known, _RATES, _FEW, "kind")] if known.height else []
+
+
+def _clocks(clocks: pl.DataFrame, limit: int) -> list[Section]:
+    if not clocks["applied"].any():
+        return []
+    ordered = clocks.filter("applied").sort(pl.col("offset_ns").abs(), "rank", descending=[True, False])
+    return [_cut(ordered, _CLOCKS, min(limit, _FEW) if limit else 0, "clock")]
+
+
+def _cut(frame: pl.DataFrame, columns: Sequence[Column], limit: int, noun: str) -> Section:
+    shown = frame.head(limit) if limit else frame
+    more = frame.height - shown.height
+    rest = Remainder(more, noun if more == 1 else f"{noun}s") if more else None
+    used = [column for column in columns if not shown[column.name].is_null().all()]
+    return Section(shown, used, remainder=rest)
