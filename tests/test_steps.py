@@ -200,6 +200,41 @@ def test_steps_begin_behind_the_longest_gap() -> None:
     assert not period.last_is_whole
 
 
+@given(st.integers(3, 12), st.integers(0, 4), st.integers(0, 9))
+def test_a_recording_of_whole_steps_is_cut_where_it_begins(steps: int, ahead: int, gap_at: int) -> None:
+    """Also where the first names of a step come back in it, and the longest gap is in its middle."""
+    step = [*range(3, 3 + ahead), 1, 2, 1, *range(10, 16)]
+    names = np.array(step * steps)
+    gaps = np.where(names == step[gap_at % len(step)], 500, 1)
+    period = find_period(names, gaps)
+    assert period is not None
+    assert period.starts.tolist() == [len(step) * number for number in range(steps)]
+    assert period.last_is_whole
+
+
+def test_replays_of_one_graph_are_steps_and_what_repeats_in_them_are_layers() -> None:
+    events: list[Event] = []
+    for step in range(4):
+        begin = 1000 * step
+        events.append(launch("cudaGraphLaunch", at=begin, dur=5, correlation=step + 1))
+        events += [
+            kernel(name, at=begin + 10 + 20 * place, dur=15, correlation=step + 1)
+            for place, name in enumerate(["embed", *(["attention", "mlp"] * 6), "head"])
+        ]
+    found = find_steps(trace(events))
+    assert set(found.steps["found_by"]) == {"graph"}
+    assert found.of_kernel.to_list() == [step for step in range(4) for _ in range(14)]
+
+
+def test_layers_of_the_one_replay_there_is_are_no_steps() -> None:
+    events = [launch("cudaGraphLaunch", at=0, dur=5, correlation=1)]
+    events += [
+        kernel(name, at=10 + 20 * place, dur=15, correlation=1)
+        for place, name in enumerate(["embed", *(["attention", "mlp"] * 12), "head"])
+    ]
+    assert find_steps(trace(events)).steps.is_empty()
+
+
 @pytest.mark.parametrize("names", [[], [1], list(range(50)), [1, 2, 1, 2], [1] * 5 + list(range(2, 40))])
 def test_what_does_not_repeat_has_no_period(names: list[int]) -> None:
     assert find_period(np.array(names, np.int64), np.zeros(len(names), np.int64)) is None
@@ -219,7 +254,7 @@ def test_the_steps_of_the_samples_take_what_was_measured(run: str) -> None:
         assert own.height == len(measured)
         assert own["confidence"].min() > 0.9  # type: ignore[operator]
         assert set(own["found_by"]) == {"sequence" if run.endswith("gpu-only") else "marker"}
-        assert median(own["wall_ns"].to_list()[1:]) == pytest.approx(median(measured[1:]), rel=0.03)
+        assert median(own["wall_ns"].to_list()[1:]) == pytest.approx(median(measured[1:]), rel=0.02)
 
 
 def test_percentiles_and_tokens_of_a_sample() -> None:
@@ -239,12 +274,36 @@ def test_s16_kernels_are_the_steps_that_launched_them() -> None:
     assert sums == [550_000, 350_000]
 
 
+#: Folders of whole recordings with three marked steps or more; in those of `NOT_SURE` the steps are too unlike.
+HIDDEN = [
+    "hta-df-index", "hta-ncclparse", "hta-negqueue", "kernelforge-log", "mng-8rank", "mng-h2d", "sidnb-transformer",
+    "torchbench-s", "torchrec-qcomm4", "torchrec-resnet2",
+]  # fmt: skip
+NOT_SURE = {"hta-df-index", "torchbench-s", "torchrec-resnet2"}
+
+
+@needs_corpus
+@pytest.mark.parametrize("folder", HIDDEN)
+def test_the_sequence_tells_the_steps_that_markers_tell(folder: str) -> None:
+    """Or is not sure, or has one more where the kernels before the first marker are such a step."""
+    for path in sorted((CORPUS / folder).glob("*.json*")):
+        real = ta.read(path, cache=False)
+        known = find_steps(real)
+        marked = known.of_kernel.drop_nulls().value_counts()
+        if "marker" not in known.steps["found_by"] or known.steps.height < 3:
+            continue
+        hidden = find_steps(real.replace(annotations=real.annotations.clear())).steps
+        one_more = known.of_kernel.null_count() > 0.9 * float(marked["count"].median())  # type: ignore[arg-type]
+        unsure = {0} if folder in NOT_SURE else set()
+        assert hidden.height in {marked.height, marked.height + one_more} | unsure, path.name
+
+
 @needs_corpus
 @pytest.mark.parametrize(
     ("path", "found_by", "count", "kinds"),
     [
         # 10 output tokens: one prefill and nine decode steps, as the name of the file says
-        ("tracemap-h100/1_h100_1000isl_10osl_32conc.json.gz", "sequence", 10, {"step"}),
+        ("tracemap-h100/1_h100_1000isl_10osl_32conc.json.gz", "graph", 10, {"step"}),
         ("tl-b200/eager_trace.json.gz", "marker", 1, {"prefill"}),
         ("torchbench-s/trace.json", "marker", 10, {"step"}),
         ("hta-negqueue/rank0.json.gz", "marker", 5, {"step"}),

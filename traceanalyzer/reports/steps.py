@@ -44,6 +44,11 @@ _STEPS = [
     Column("kernels", "kernels", "count"),
     Column("largest", "largest class", "text", optional=1),
 ]
+_FOUND_BY = {
+    "marker": "markers on the host",
+    "graph": "replays of CUDA graphs that repeat",
+    "sequence": "the sequence of kernels that repeats",
+}
 _NONE_FOUND = (
     "no steps found: no markers (ProfilerStep#, step[DECODE ...], execute_*; --step-marker names others), and no "
     "sequence of kernels that repeats"
@@ -95,8 +100,7 @@ def _found(steps: pl.DataFrame) -> list[Fact]:
     facts = []
     for found_by, confidence in steps.group_by("found_by").agg(pl.col("confidence").min()).sort("found_by").iter_rows():
         sure = "" if found_by == "marker" else f" (confidence {confidence:.0%})"
-        word = "markers on the host" if found_by == "marker" else "the sequence of kernels that repeats"
-        facts.append(Fact("steps by", f"{word}{sure}"))
+        facts.append(Fact("steps by", f"{_FOUND_BY[found_by]}{sure}"))
     return facts
 
 

@@ -23,24 +23,26 @@ class Found:
 
     steps: pl.DataFrame
     """One row per step of a source: `source`, `step`, `name`, `kind`, `batch`, `tokens`, `start_ns` and `end_ns` of its
-    marker on the host (null where there is none), `found_by` (marker or sequence), `confidence` (0 to 1)."""
+    marker on the host (null where there is none), `found_by` (marker, graph or sequence), `confidence` (0 to 1)."""
     of_kernel: pl.Series
     """For each row of `trace.kernels` the number of its step within its source; null: outside of every step."""
 
 
 def find_steps(trace: Trace, *, marker: str | None = None) -> Found:
     """The steps of each source: from markers (`marker` is a regular expression for their names), else, where a source
-    has none, from the sequence of kernels that repeats.
+    has none, from the sequence of kernels and replays of graphs that repeats.
 
     A kernel belongs to the step that holds the start of its launch call; where the sequence tells the steps, to the one
     that it starts in. Raises `UsageError` for a bad `marker`.
     """
     need_trace(trace, "find_steps")
     need_whole(trace, "find_steps")
-    kernels = trace.kernels.select("source", "kind", "name", "device", "stream", "start_ns", "duration_ns")
-    marked, of_marked = _by_marker(trace, None if marker is None else compiled(marker))
+    calls = launched(trace)
+    marked, of_marked = _by_marker(trace, calls, None if marker is None else compiled(marker))
     if marker is not None and marked.is_empty():
         raise UsageError(f"no host range matches {marker!r}{_ranges_there(trace)}")
+    columns = ("source", "kind", "name", "device", "stream", "start_ns", "duration_ns")
+    kernels = trace.kernels.select(columns).with_columns(replay=pl.when(calls["in_graph"]).then(calls["launch"]))
     unmarked = kernels.filter(~pl.col("source").is_in(marked["source"].unique().implode()))
     repeated = repeated_steps(unmarked)
     begun = trace.kernels.select("source", at_ns="start_ns").with_row_index("kernel")
@@ -51,7 +53,7 @@ def find_steps(trace: Trace, *, marker: str | None = None) -> Found:
     by_sequence = repeated.select(
         "source", "step", name=pl.lit(None, pl.String), kind=pl.lit("step"), batch=pl.lit(None, pl.Int64),
         tokens=pl.lit(None, pl.Int64), start_ns=pl.lit(None, pl.Int64), end_ns=pl.lit(None, pl.Int64),
-        found_by=pl.lit("sequence"), confidence="confidence",
+        found_by="found_by", confidence="confidence",
     )  # fmt: skip
     by_marker = marked.drop("pid", "tid").with_columns(found_by=pl.lit("marker"), confidence=pl.lit(1.0))
     return Found(pl.concat([by_marker, by_sequence]).sort("source", "step"), of_kernel)
@@ -64,13 +66,13 @@ def _ranges_there(trace: Trace) -> str:
     return f"; there are {listed([middle(name, 40) for name in most], at_most=5)}" if most else "; there are none"
 
 
-def _by_marker(trace: Trace, pattern: re.Pattern[str] | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _by_marker(trace: Trace, calls: pl.DataFrame, pattern: re.Pattern[str] | None) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The marked steps, and whose kernels are whose: by a marker on the thread of the launch call, else on any.
 
     A source of which no kernel can be placed has no steps by markers: they tell nothing of its device.
     """
     marked = marked_steps(trace, pattern)
-    at = _starts(trace)
+    at = _starts(trace, calls)
     own = _inside(at, marked, ["source", "pid", "tid"])
     others = _inside(at.join(own, on="kernel", how="anti"), marked, ["source"])
     placed = pl.concat([own, others])
@@ -80,11 +82,11 @@ def _by_marker(trace: Trace, pattern: re.Pattern[str] | None) -> tuple[pl.DataFr
     return marked.join(useless, on="source", how="anti", maintain_order="left"), placed
 
 
-def _starts(trace: Trace) -> pl.DataFrame:
+def _starts(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """`kernel`, `source`, `pid`, `tid`, `at_ns`: where and when each piece of activity was launched, if known."""
-    calls = trace.scan("launches").select("pid", "tid", at_ns="start_ns").with_row_index("launch").collect()
-    found = launched(trace).select("kernel", "source", "launch", "site_ns", arrow_pid="pid", arrow_tid="tid").join(
-        calls, on="launch", how="left", maintain_order="left"
+    launches = trace.scan("launches").select("pid", "tid", at_ns="start_ns").with_row_index("launch").collect()
+    found = calls.select("kernel", "source", "launch", "site_ns", arrow_pid="pid", arrow_tid="tid").join(
+        launches, on="launch", how="left", maintain_order="left"
     )  # fmt: skip
     return found.select(
         "kernel", "source", pid=pl.coalesce("pid", "arrow_pid"), tid=pl.coalesce("tid", "arrow_tid"),

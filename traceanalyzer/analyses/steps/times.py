@@ -29,7 +29,7 @@ DEFINITIONS = {
     "tokens_per_s": "tokens / wall",
     "mark": "partial: the number of kernels is more than a tenth off the middle one of its kind, as at the edges of a "
     "recording; slow: takes 1.5 times the middle wall time of its kind, as in a warm-up",
-    "found_by": "marker: a range on the host; sequence: kernel names that repeat",
+    "found_by": "marker: a range on the host; graph: replays of graphs that repeat; sequence: kernel names that repeat",
     "confidence": "of steps by sequence, the share of them that are alike in their kernels, times how alike they are "
     "in length; by markers 1",
 }
