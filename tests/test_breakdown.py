@@ -15,11 +15,12 @@ from oracles.naive_breakdown import Activity
 from oracles.naive_breakdown import breakdown as naive
 from polars.testing import assert_frame_equal
 from shared import CASES, CORPUS, EXHAUSTIVE, corpus_files, needs_cases, needs_corpus
-from strategies import traces_of_ranks
+from strategies import linked_ranks, traces_of_ranks
 
 import traceanalyzer as ta
 from traceanalyzer.analyses.breakdown import STATES, breakdown, per_run
 from traceanalyzer.analyses.device_time import device_time
+from traceanalyzer.analyses.idle import CAUSES, idle_gaps
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.classify.rules import CLASSES
 from traceanalyzer.trace import Trace
@@ -120,7 +121,7 @@ def test_a_trace_without_activity_has_no_rows() -> None:
     rows = breakdown(trace())
     assert rows.is_empty()
     assert rows.columns == [
-        "run", "rank", "device", "state", "class", "total_ns", "share", "hidden_communication_ns"
+        "run", "rank", "device", "state", "class", "cause", "total_ns", "share", "hidden_communication_ns"
     ]  # fmt: skip
     assert per_run(rows).is_empty()
 
@@ -162,6 +163,19 @@ def check_conservation(recorded: Trace) -> None:
 @given(traces_of_ranks())
 def test_the_parts_add_up_to_the_span(recorded: Trace) -> None:
     check_conservation(recorded)
+
+
+@given(linked_ranks())
+def test_idle_is_cut_by_cause_as_in_idle_gaps(recorded: Trace) -> None:
+    check_conservation(recorded)
+    rows = breakdown(recorded)
+    found = (
+        rows.filter(state="idle").group_by("run", "cause").agg(pl.col("total_ns").sum()).filter(pl.col("total_ns") > 0)
+    )
+    gaps = idle_gaps(recorded)
+    for run, cause, total in found.iter_rows():
+        assert total == gaps.filter(run=run)[f"{cause}_ns"].sum()
+    assert found["total_ns"].sum() == sum(int(gaps[f"{cause}_ns"].sum()) for cause in CAUSES)
 
 
 @given(traces_of_ranks())

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceanalyzer.render import formats
-from traceanalyzer.render.formats import Scale
+from traceanalyzer import formats
+from traceanalyzer.formats import Scale
 from traceanalyzer.text import counted, did_you_mean, listed, middle, ranges, visible
 
 

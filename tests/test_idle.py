@@ -22,6 +22,7 @@ from traceanalyzer.analyses.idle import CAUSES, by_cause, by_host, idle_gaps
 from traceanalyzer.analyses.idle.host import lowest_holders
 from traceanalyzer.trace import Trace
 
+CAUSE_COLUMNS = [f"{cause}_ns" for cause in CAUSES]
 SAMPLES = Path(__file__).parent.parent / "sample_traces"
 
 
@@ -156,9 +157,32 @@ def test_the_gaps_of_a_host_that_is_ahead_are_queued(run: str) -> None:
     assert by_cause(idle_gaps(ta.read(SAMPLES / run))).row(0)[1] == "queued"
 
 
+@given(linked_ranks(), st.integers(1, 60))
+def test_gaps_of_stretches_that_tile_a_trace_are_its_gaps(ranks: Trace, cut_us: int) -> None:
+    lengths = ranks.ranks.select(pl.col("last_ns") - pl.col("first_ns")).to_series().drop_nulls()
+    if lengths.is_empty() or cut_us * 1000 >= lengths.min():  # type: ignore[operator]
+        return
+    whole = idle_gaps(ranks)
+    parts = [ta.select(ranks, between_ns=between) for between in ((None, cut_us * 1000), (cut_us * 1000, None))]
+    assert sum(int(idle_gaps(part)["duration_ns"].sum()) for part in parts) == whole["duration_ns"].sum()
+    for part in parts:
+        gaps = idle_gaps(part)
+        assert gaps["duration_ns"].sum() == device_time(part)["idle_ns"].sum()
+        assert gaps["duration_ns"].to_list() == gaps.select(pl.sum_horizontal(CAUSE_COLUMNS)).to_series().to_list()
+
+
+def test_a_stretch_cuts_gaps_at_its_edges() -> None:
+    around = [kernel("a", at=0, dur=100), kernel("b", at=600, dur=10, correlation=1)]
+    recorded = trace([*around, launch(at=590, dur=5, correlation=1), annotation("build", at=150, dur=430)])
+    part = ta.select(recorded, between_ns=(200_000, 597_000))
+    (row,) = idle_gaps(part).to_dicts()
+    assert (row["start_ns"], row["duration_ns"], row["next_kernel"], row["host_op"]) == (200_000, 397_000, "b", "build")
+    assert us(row) == {"host_busy": 390, "launch_bound": 5, "queued": 2}
+
+
 def test_a_stretch_of_time_is_refused() -> None:
     stretch = ta.select(trace([kernel("a", at=0, dur=10), kernel("b", at=90, dur=10)]), between_ns=(5_000, 50_000))
-    for function in (ta.idle_gaps, ta.steps, ta.find_steps, ta.bandwidth, ta.findings):
+    for function in (ta.steps, ta.find_steps, ta.bandwidth, ta.findings):
         with pytest.raises(ta.UsageError, match="takes a whole trace"):
             function(stretch)
 

@@ -1,4 +1,4 @@
-"""Where every nanosecond of the span went: compute by class, exposed communication, memory, idle.
+"""Where every nanosecond of the span went: compute by class, exposed communication, memory, idle by cause.
 
 Each instant of a device's span goes to the first of these that holds there. Among compute kernels that run at once the
 one that started first has it. So the parts of a device add up to its span exactly, however kernels overlap.
@@ -10,6 +10,7 @@ import polars as pl
 
 from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.device_time import DEVICE_KEYS, all_activity, device_time
+from traceanalyzer.analyses.idle import CAUSES, caused_gaps, launched_activity
 from traceanalyzer.analyses.impossible import clipped, impossible_in
 from traceanalyzer.analyses.labels import Paths, label, rule_table
 from traceanalyzer.analyses.ratio import ratio
@@ -26,6 +27,7 @@ DEFINITIONS = {
     "state": "what an instant of the span goes to: the first of compute, communication, memory (copies and sets) and "
     "idle that holds there",
     "class": "class of work of the compute kernel that has the instant: of several at once the one that started first",
+    "cause": "why the device was idle, as in idle-gaps; the causes of a device add up to its idle time",
     "total_ns": "length of all instants of the span that went there; the parts of a device add up to its span",
     "share": "total / span",
     "hidden_communication_ns": "communication while compute runs, which is no part of the sum",
@@ -40,11 +42,12 @@ _START, _END = pl.col("start_ns"), pl.col("end_ns")
 
 
 def breakdown(trace: Trace, *, rules: RuleTable | Paths | None = None) -> pl.DataFrame:
-    """One row per run, rank, device, state and class of compute; see `DEFINITIONS`.
+    """One row per run, rank, device, state, class of compute and cause of idle; see `DEFINITIONS`.
 
-    Columns: run, rank, device, state, class (null for idle), total_ns, share (null where the span is 0),
-    hidden_communication_ns (in the row of communication, else null). `total_ns` of a device add up to its span
-    exactly. A class that is only behind others has 0; a state that a device does not know has no row, but for idle.
+    Columns: run, rank, device, state, class (null for idle), cause (null for all but idle, and where that is 0),
+    total_ns, share (null where the span is 0), hidden_communication_ns (in the row of communication, else null).
+    `total_ns` of a device add up to its span exactly. A class that is only behind others has 0; a state that a device
+    does not know has no row, but for idle.
     Where durations of the trace cannot be true (see `impossible_in`), `clipped_total_ns` stands beside: the same parts
     of the span that is left when they end at the next start. `rules` are those of `top_kernels`.
     """
@@ -52,17 +55,24 @@ def breakdown(trace: Trace, *, rules: RuleTable | Paths | None = None) -> pl.Dat
     activity = all_activity(trace)
     windows = trace.windows if isinstance(trace, Stretch) else None
     labelled = label(activity.select("kind", "name"), rule_table(rules))
-    key = [*DEVICE_KEYS, "state", "class"]
-    rows = _parts(activity, windows, labelled)
+    key = [*DEVICE_KEYS, "state", "class", "cause"]
+    launches = launched_activity(trace)
+    rows = _by_cause(_parts(activity, windows, labelled), launches, trace)
     found = impossible_in(trace)
     if found.height:
-        without = _parts(clipped(activity, found), windows, labelled).select(*key, clipped_total_ns="total_ns")
-        rows = rows.join(without, on=key, how="left", nulls_equal=True)
+        without = _parts(clipped(activity, found), windows, labelled)
+        without = _by_cause(without, clipped(launches, found), trace).select(*key, clipped_total_ns="total_ns")
+        rows = rows.join(without, on=key, how="full", nulls_equal=True, coalesce=True)
+        spans = rows.drop_nulls("span_ns").select(*DEVICE_KEYS, _span="span_ns").unique()
+        rows = rows.join(spans, on=DEVICE_KEYS, how="left", nulls_equal=True).with_columns(
+            pl.col("total_ns", "clipped_total_ns").fill_null(0), span_ns=pl.coalesce("span_ns", "_span")
+        )
+        rows = _without_idle_of_nothing(rows, list(DEVICE_KEYS))
     files = trace.ranks.select("source", "run", "rank")
     rows = rows.join(files, on="source", how="left").with_columns(share=ratio(rows["total_ns"], rows["span_ns"]))
-    columns = ["run", "rank", "device", "state", "class", "total_ns", "share", "hidden_communication_ns"]
+    columns = ["run", "rank", "device", "state", "class", "cause", "total_ns", "share", "hidden_communication_ns"]
     if found.height:
-        columns.insert(6, "clipped_total_ns")
+        columns.insert(7, "clipped_total_ns")
     return _in_order(rows).select(columns).with_columns(pl.col("device", "state", "class").cast(pl.String))
 
 
@@ -76,13 +86,14 @@ def per_run(rows: pl.DataFrame) -> pl.DataFrame:
     owners = rows.select("run", "rank", "device").unique()
     devices = owners.group_by("run").agg(_devices=pl.len())
     spans = rows.group_by("run").agg(_span_ns=pl.col("total_ns").sum())
-    key = ["run", "state", "class"]
+    key = ["run", "state", "class", "cause"]
     summed = rows.group_by(key, maintain_order=True).agg(
         *(pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name) for name in sums),
         pl.col("share").min().alias("least_share"),
         pl.col("share").max().alias("most_share"),
         _there=pl.len(),
     )
+    summed = _without_idle_of_nothing(summed, ["run"])
     summed = summed.join(spans, on="run", how="left").join(devices, on="run", how="left")
     some_lack_it = pl.col("_there") < pl.col("_devices")
     summed = summed.with_columns(
@@ -90,6 +101,25 @@ def per_run(rows: pl.DataFrame) -> pl.DataFrame:
         least_share=pl.when(some_lack_it).then(0.0).otherwise(pl.col("least_share")),
     )
     return _by_state(summed).select(*key, *sums, "share", "least_share", "most_share")
+
+
+def _by_cause(rows: pl.DataFrame, activity: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """The rows with that of idle cut into one per cause; where a device is never idle it stays as it is."""
+    columns = [f"{cause}_ns" for cause in CAUSES]
+    sums = caused_gaps(activity, trace).group_by(DEVICE_KEYS).agg(pl.col(columns).sum())
+    causes = sums.unpivot(columns, index=DEVICE_KEYS, variable_name="cause", value_name="cause_ns")
+    causes = causes.filter(pl.col("cause_ns") > 0).with_columns(pl.col("cause").str.strip_suffix("_ns"))
+    idle = pl.col("state") == "idle"
+    cut = rows.filter(idle).join(causes, on=DEVICE_KEYS, how="left", nulls_equal=True)
+    cut = cut.with_columns(total_ns=pl.coalesce("cause_ns", "total_ns")).drop("cause_ns")
+    return pl.concat([rows.filter(~idle).with_columns(cause=pl.lit(None, pl.String)), cut])
+
+
+def _without_idle_of_nothing(rows: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """Rows but for "not idle" where another row of the same device or run says why it was."""
+    idle = pl.col("state") == "idle"
+    told = (idle & pl.col("cause").is_not_null()).any().over(key)
+    return rows.filter(~(idle & pl.col("cause").is_null() & told))
 
 
 def _parts(activity: pl.DataFrame, windows: pl.DataFrame | None, labelled: pl.DataFrame) -> pl.DataFrame:
@@ -201,12 +231,14 @@ def _in_order(rows: pl.DataFrame) -> pl.DataFrame:
     place = pl.col("run").replace_strict({run: at for at, run in enumerate(runs)}, return_dtype=pl.UInt32)
     device = pl.col("device").cast(pl.String)
     return rows.sort(
-        place, "rank", "source", device.str.len_chars(), device, "state", "total_ns", "class",
-        descending=[False] * 6 + [True, False],
+        place, "rank", "source", device.str.len_chars(), device, "state", "total_ns", "class", "cause",
+        descending=[False] * 6 + [True, False, False],
     )  # fmt: skip
 
 
 def _by_state(summed: pl.DataFrame) -> pl.DataFrame:
     runs = {run: place for place, run in enumerate(summed["run"].unique(maintain_order=True))}
     place = pl.col("run").replace_strict(runs, return_dtype=pl.UInt32)
-    return summed.sort(place, pl.col("state").cast(_STATE), "total_ns", "class", descending=[False, False, True, False])
+    return summed.sort(
+        place, pl.col("state").cast(_STATE), "total_ns", "class", "cause", descending=[False, False, True, False, False]
+    )

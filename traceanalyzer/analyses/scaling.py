@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -30,6 +31,10 @@ DEFINITIONS = {
     "r2": "part of the variance over all steps that the curve explains",
     "grows": "whether its growth matters: it is over 1 % of the mean step, and over 3 standard errors",
     "share_of_growth": "its growth as part of that of the whole step",
+    "projected_ns": "time a step at the context that was asked for, by the curve",
+    "projected_low_ns": "lower end of the interval that holds the mean step at that context with 95 %, if the curve "
+    "is right: two contexts cannot tell whether it bends",
+    "projected_high_ns": "upper end of that interval",
 }
 #: Growth over the contexts that matters, as part of the mean step; that makes a component not constant, as part of its
 #: own mean; and standard errors of the slope.
@@ -44,13 +49,30 @@ class _Fit:
     intercept: float
     slope: float
     r2: float | None
+    curve: tuple[float, ...]
+    """Coefficients of the model, the highest power first."""
+
+    def at(self, x: Floats, y: Floats, context: float) -> tuple[float, float, float]:
+        """The mean at a context, and the ends of its interval, by the points that the curve was fitted to."""
+        powers = len(self.curve)
+        free = len(x) - powers
+        middle = float(np.polyval(self.curve, context))
+        design, at = np.vander(x / x.max(), powers), np.vander([context / x.max()], powers)
+        spread = float((at @ np.linalg.pinv(design.T @ design) @ at.T).item())
+        rest = y - np.polyval(self.curve, x)
+        error = math.sqrt(float((rest**2).sum()) / free * spread) if free > 0 else 0.0
+        reach = _t_quantile(free) * error if free > 0 else 0.0
+        return middle, middle - reach, middle + reach
 
 
-def scaling(runs: Mapping[int, Trace], *, marker: str | None = None, rules: RuleTable | None = None) -> pl.DataFrame:
+def scaling(
+    runs: Mapping[int, Trace], *, at: int | None = None, marker: str | None = None, rules: RuleTable | None = None
+) -> pl.DataFrame:
     """One row per component of a step, by kind and then by growth: see `DEFINITIONS`.
 
     `runs` are traces by their context in tokens, two or more. `mean_<context>_ns` is the mean over the steps of each.
-    Fits are over all steps of all ranks. Raises `UsageError` for fewer contexts, or a run without steps.
+    Fits are over all steps of all ranks. With `at`, a context in tokens, each row is projected to it: `projected_ns`,
+    `projected_low_ns`, `projected_high_ns`. Raises `UsageError` for fewer contexts, or a run without steps.
     """
     if len(runs) < 2:
         raise UsageError(f"scaling needs runs of two contexts or more, not {len(runs)}")
@@ -69,10 +91,12 @@ def scaling(runs: Mapping[int, Trace], *, marker: str | None = None, rules: Rule
         table.filter((pl.col("kind") == "step") & (pl.col("component") == "wall"))["total_ns"].to_numpy().mean()
     )
     rows = [
-        _row(str(kind), str(component), own, contexts, mean_step)
+        _row(str(kind), str(component), own, contexts, mean_step, at)
         for (kind, component), own in table.group_by("kind", "component", maintain_order=True)
     ]
-    frame = pl.DataFrame(rows, infer_schema_length=None)
+    frame = pl.DataFrame(rows, infer_schema_length=None).with_columns(
+        pl.selectors.ends_with("_ns").round().cast(pl.Int64)
+    )
     whole = frame.filter((pl.col("kind") == "step") & (pl.col("component") == "wall"))["slope_ns_per_token"][0]
     slopes = frame["slope_ns_per_token"]
     share = ratio(slopes, pl.Series([whole if whole > 0 else None] * len(slopes), dtype=pl.Float64))
@@ -92,14 +116,16 @@ def _complete(parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _row(
-    kind: str, component: str, own: pl.DataFrame, contexts: list[int], mean_step: float
+    kind: str, component: str, own: pl.DataFrame, contexts: list[int], mean_step: float, at: int | None
 ) -> dict[str, str | float | bool | None]:
     x, y = (own[name].to_numpy().astype(np.float64) for name in ("context", "total_ns"))
     fit, grows = _fit(x, y, mean_step)
     means = {f"mean_{context}_ns": float(y[x == context].mean()) for context in contexts}
+    names = ("projected_ns", "projected_low_ns", "projected_high_ns")
+    projected = dict(zip(names, fit.at(x, y, at), strict=True)) if at is not None else {}
     return {
         "component": component, "kind": kind, "model": fit.model, "intercept_ns": fit.intercept,
-        "slope_ns_per_token": fit.slope, "r2": fit.r2, "grows": grows, **means,
+        "slope_ns_per_token": fit.slope, "r2": fit.r2, "grows": grows, **means, **projected,
     }  # fmt: skip
 
 
@@ -112,15 +138,29 @@ def _fit(x: Floats, y: Floats, mean_step: float) -> tuple[_Fit, bool]:
     change = float(line[0] * reach)
     sure = abs(line[0]) > _SURE * spread
     if not sure or abs(change) <= _CHANGES * y.mean():
-        return _Fit("constant", float(y.mean()), float(line[0]), None), False
+        return _Fit("constant", float(y.mean()), float(line[0]), None, (float(y.mean()),)), False
     grows = change > _MATTERS * mean_step
     if len(np.unique(x)) >= 3:
         curve = np.polyfit(x, y, 2)
         bent = y - np.polyval(curve, x)
         if (bent**2).sum() < (1 - _BETTER) * (rest**2).sum() and abs(curve[0]) * reach**2 > 0.1 * abs(line[0]) * reach:
             ends = np.polyval(curve, [x.min(), x.max()])
-            return _Fit("quadratic", float(curve[2]), float((ends[1] - ends[0]) / reach), _r2(y, bent)), grows
-    return _Fit("linear", float(line[1]), float(line[0]), _r2(y, rest)), grows
+            slope = float((ends[1] - ends[0]) / reach)
+            return _Fit("quadratic", float(curve[2]), slope, _r2(y, bent), tuple(curve.tolist())), grows
+    return _Fit("linear", float(line[1]), float(line[0]), _r2(y, rest), tuple(line.tolist())), grows
+
+
+def _t_quantile(free: int) -> float:
+    """The two-sided 95 % quantile of Student's t, expanded around the normal one (Abramowitz and Stegun 26.7.5)."""
+    z = 1.959963984540054
+    terms: tuple[float, ...] = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return math.fsum(term / free**power for power, term in enumerate(terms))
 
 
 def _r2(y: Floats, rest: Floats) -> float | None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from traceanalyzer.analyses.idle import CAUSES, idle_gaps
 from traceanalyzer.analyses.labels import label
-from traceanalyzer.analyses.steps import find_steps, steps
+from traceanalyzer.analyses.step_time import step_time
+from traceanalyzer.analyses.steps import find_steps, plain_steps, steps
 from traceanalyzer.classify.rules import CLASSES, RuleTable
 from traceanalyzer.trace import Trace
 
@@ -30,20 +30,16 @@ def step_parts(trace: Trace, *, marker: str | None = None, rules: RuleTable | No
     """
     found = find_steps(trace, marker=marker)
     rows = steps(trace, found=found, rules=rules)
-    inside = rows.filter((pl.col("kind") != "outside") & pl.col("mark").is_null())
-    if inside.is_empty():
+    wanted = plain_steps(rows)
+    if wanted.is_empty():
         return pl.DataFrame(schema=SCHEMA)
-    kind = inside.group_by("kind").agg(pl.len()).sort("len", "kind", descending=[True, False])["kind"][0]
-    wanted = inside.filter(pl.col("kind") == kind)
-    later = wanted.filter(pl.col("step") > rows["step"].min())
-    wanted = later if later.height else wanted  # what the first step waited for is not in its window
-    gaps = _in_windows(idle_gaps(trace, found=found), rows)
+    times = step_time(trace, found=found, rows=rows, rules=rules)
     named = trace.ranks.select("source", "path")
     kernels = trace.kernels.with_columns(step=found.of_kernel).join(named, on="source", how="left")
     parts = pl.concat([
         *_columns(wanted, "step", {"wall_ns": "wall", "busy_ns": "busy", "idle_ns": "idle"}),
-        *_sums(gaps, "cause", {f"{cause}_ns": cause for cause in CAUSES}),
-        _named(gaps.filter(pl.col("host_busy_ns") > 0), "host", "host_op", "host_busy_ns"),
+        _named(times, "cause", "cause"),
+        _named(times, "host", "host_op"),
         *_columns(wanted, "class", {f"{name}_ns": name for name in CLASSES}),
         _kernels(kernels, trace),
     ])  # fmt: skip
@@ -51,29 +47,13 @@ def step_parts(trace: Trace, *, marker: str | None = None, rules: RuleTable | No
     return _with_zeros(parts.join(keys, on=_KEY, how="semi", nulls_equal=True), keys)
 
 
-def _in_windows(gaps: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Gaps with the step in whose window they lie: no gap reaches over the edge of one, which is an end of activity."""
-    windows = rows.drop_nulls("step").select("path", "device", "step", "start_ns", until="wall_ns")
-    windows = windows.with_columns(until=pl.col("start_ns") + pl.col("until")).filter(
-        pl.col("until") > pl.col("start_ns")
-    )
-    placed = gaps.drop("step").sort("start_ns").join_asof(
-        windows.sort("start_ns"), on="start_ns", by=["path", "device"], check_sortedness=False
-    )  # fmt: skip
-    return placed.filter(pl.col("start_ns") < pl.col("until"))
-
-
 def _columns(rows: pl.DataFrame, kind: str, columns: dict[str, str]) -> Iterator[pl.DataFrame]:
     for column, component in columns.items():
         yield rows.select(*_KEY, kind=pl.lit(kind), component=pl.lit(component), total_ns=column)
 
 
-def _sums(rows: pl.DataFrame, kind: str, columns: dict[str, str]) -> Iterator[pl.DataFrame]:
-    yield from _columns(rows.group_by(_KEY).agg(pl.col(*columns).sum()), kind, columns)
-
-
-def _named(rows: pl.DataFrame, kind: str, name: str, amount: str) -> pl.DataFrame:
-    known = rows.drop_nulls(name).group_by(*_KEY, name).agg(total_ns=pl.col(amount).sum())
+def _named(times: pl.DataFrame, kind: str, name: str) -> pl.DataFrame:
+    known = times.drop_nulls(name).group_by(*_KEY, name).agg(pl.col("total_ns").sum())
     return known.select(*_KEY, kind=pl.lit(kind), component=name, total_ns="total_ns")
 
 

@@ -40,6 +40,11 @@ def need_whole(trace: Trace, function: str) -> None:
         raise UsageError(f"{function} takes a whole trace, not a stretch of time cut out of it with between_ns")
 
 
+def whole_of(trace: Trace) -> Trace:
+    """The trace that a stretch of time was cut from; any other trace as it is."""
+    return trace.replace(kernels=trace.activity) if isinstance(trace, Stretch) else trace
+
+
 def windows_of(ranks: pl.DataFrame, between_ns: Between, *, within: pl.DataFrame | None = None) -> pl.DataFrame:
     """`source`, `from_ns`, `until_ns` of a stretch counted from the first device activity of each file.
 

@@ -79,16 +79,26 @@ def _stream(name: str | None) -> str:
     return "an unknown stream" if name is None else f"stream {name}"
 
 
-def _launches_without_kernel(trace: Trace) -> Iterator[Note]:
-    name = pl.col("name").cast(pl.String)
-    calls = trace.launches.filter(pl.col("correlation").is_not_null())
-    starting = calls.filter(name.str.contains(_STARTS_WORK) & ~name.str.contains(_STARTS_NONE))
+def launches_without_kernel(trace: Trace) -> pl.DataFrame:
+    """The rows of `launches` that should have started device work of which there is no record."""
+    starting = _starting(trace)
     linked = trace.kernels.select("source", "correlation").drop_nulls().unique()
     idle = starting.join(linked, on=["source", "correlation"], how="anti")
     # where no id of a file leads to device work, its ids say nothing: a producer without links, or no activity at all
-    idle = idle.join(linked.select("source").unique(), on="source", how="semi")
+    return idle.join(linked.select("source").unique(), on="source", how="semi")
+
+
+def _starting(trace: Trace) -> pl.DataFrame:
+    name = pl.col("name").cast(pl.String)
+    calls = trace.launches.filter(pl.col("correlation").is_not_null())
+    return calls.filter(name.str.contains(_STARTS_WORK) & ~name.str.contains(_STARTS_NONE))
+
+
+def _launches_without_kernel(trace: Trace) -> Iterator[Note]:
+    name = pl.col("name").cast(pl.String)
+    idle = launches_without_kernel(trace)
     capturing = set(trace.launches.filter(name.str.contains(_CAPTURES))["source"])
-    totals = dict(starting.group_by("source").agg(pl.len()).iter_rows())
+    totals = dict(_starting(trace).group_by("source").agg(pl.len()).iter_rows())
     for source, path, lost in _by_file(trace, idle):
         most, count = lost["name"].cast(pl.String).value_counts(sort=True).row(0)
         why = "captured into a graph, or lost by the profiler" if source in capturing else "lost by the profiler"

@@ -21,6 +21,7 @@ import polars as pl
 from traceanalyzer.classify.names import function_path, readable
 from traceanalyzer.errors import UsageError
 from traceanalyzer.text import did_you_mean
+from traceanalyzer.user_toml import read_tables
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -142,16 +143,7 @@ def _built_in_rules() -> tuple[Rule, ...]:
 
 def _user_rules(path: Path) -> list[Rule]:
     """The rules of one user's file, checked; the first mistake is a UsageError of one line."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"rules file {path}: cannot be read: {reason}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"rules file {path}: not TOML: {error}") from error
-    rows = content.get("rule")
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise UsageError(f"rules file {path}: no rules in it: each begins with a line [[rule]]")
+    rows = read_tables(path, "rules file", "rule", of="rules")
     rules: list[Rule] = []
     for number, row in enumerate(rows, start=1):
         try:

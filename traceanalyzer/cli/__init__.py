@@ -29,6 +29,7 @@ COMMANDS = {
     "idle-gaps": "traceanalyzer.cli.idle_gaps",
     "timeline": "traceanalyzer.cli.timeline",
     "steps": "traceanalyzer.cli.steps",
+    "account": "traceanalyzer.cli.account",
     "imbalance": "traceanalyzer.cli.imbalance",
     "launches": "traceanalyzer.cli.launches",
     "scaling": "traceanalyzer.cli.scaling",

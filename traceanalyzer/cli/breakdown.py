@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 def command(inputs: options.Inputs, rules: RuleTable, explain: bool, printer: options.Printer) -> None:  # noqa: FBT001
     """Where did every nanosecond go?
 
-    Each instant of a device's span goes to the first of compute (by class of work), communication, memory and idle that
-    holds there, so the parts add up to the span exactly. Communication that compute hides is said beside the sum.
+    Each instant of a device's span goes to the first of compute (by class of work), communication, memory and idle (by
+    cause) that holds there, so the parts add up to the span exactly. Communication that compute hides is said beside.
     """
     from traceanalyzer.analyses.breakdown import breakdown
     from traceanalyzer.reports import breakdown as report
 
-    trace = inputs.read("kernels")
+    trace = inputs.read("kernels", "launches", "ops", "annotations", "flows", "slices")
     printer.show(report.build(trace, breakdown(trace, rules=rules), explain=explain))

@@ -45,7 +45,7 @@ def verify(printer: options.Printer) -> None:
 @command.command("clear")
 def clear() -> None:
     """Remove all entries."""
-    from traceanalyzer.render.formats import size
+    from traceanalyzer.formats import size
     from traceanalyzer.store import default_store
 
     store = default_store()

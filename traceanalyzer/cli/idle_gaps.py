@@ -8,15 +8,17 @@ from traceanalyzer.cli import options
 
 
 @click.command("idle-gaps", epilog="Example: traceanalyze idle-gaps run/ --rank 0 --limit 5")
-@options.trace_inputs("runs", "ranks")
+@options.trace_inputs("runs", "ranks", "devices", "between_ns")
 @options.step_marker
 @options.limit
+@options.plot
 @options.explain
 @options.printed
 def command(
     inputs: options.Inputs,
     marker: str | None,
     limit: int | None,
+    plot: options.PlotFile | None,
     explain: bool,  # noqa: FBT001
     printer: options.Printer,
 ) -> None:
@@ -27,8 +29,13 @@ def command(
     """
     from traceanalyzer.analyses.idle import idle_gaps
     from traceanalyzer.analyses.steps import find_steps
+    from traceanalyzer.analyses.stretch import whole_of
     from traceanalyzer.reports import idle_gaps as report
 
     trace = inputs.read("kernels", "launches", "ops", "annotations", "python_calls", "flows", "slices")
-    rows = idle_gaps(trace, found=find_steps(trace, marker=marker))
+    rows = idle_gaps(trace, found=find_steps(whole_of(trace), marker=marker))
     printer.show(report.build(trace, rows, limit=printer.limit(limit), explain=explain))
+    if plot:
+        from traceanalyzer.plots import idle as picture
+
+        plot.write(picture.draw(rows, plot.format))

@@ -17,6 +17,15 @@ _CONTEXT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[kKmM]?)=(?P<path>.+)"
 _UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
 
 
+def tokens(text: str) -> int:
+    """`128k`: a context in tokens."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text)
+    count = round(float(found[1]) * _UNITS[found[2].lower()]) if found else 0
+    if not 0 < count < 2**62:
+        raise click.BadParameter(f"{text!r} is no number of tokens such as 128k")
+    return count
+
+
 def context(text: str) -> tuple[int, str]:
     """`64k=run/`: the context of a run in tokens, and where its traces are."""
     found = _CONTEXT.fullmatch(text)
@@ -27,17 +36,21 @@ def context(text: str) -> tuple[int, str]:
 
 @click.command("scaling", epilog="Example: traceanalyze scaling 4k=run-4k/ 16k=run-16k/ 64k=run-64k/")
 @click.argument("contexts", metavar="CONTEXT=TRACE...", nargs=-1, required=True, type=context)
+@click.option("--at", type=tokens, metavar="CONTEXT", help="Project a step to this context, with an interval (128k).")
 @options.step_marker
 @options.trace_inputs("runs", "ranks", named=False)
 @options.limit
+@options.plot
 @options.class_rules
 @options.explain
 @options.printed
 def command(
     contexts: tuple[tuple[int, str], ...],
+    at: int | None,
     marker: str | None,
     inputs: options.Inputs,
     limit: int | None,
+    plot: options.PlotFile | None,
     rules: RuleTable,
     explain: bool,  # noqa: FBT001
     printer: options.Printer,
@@ -55,5 +68,9 @@ def command(
         paths[context].append(path)
     tables = ("kernels", "launches", "ops", "annotations", "python_calls", "flows", "slices")
     runs = {context: inputs.of(own).read(*tables) for context, own in sorted(paths.items())}
-    rows = scaling(runs, marker=marker, rules=rules)
-    printer.show(report.build(runs, rows, limit=printer.limit(limit), explain=explain))
+    rows = scaling(runs, at=at, marker=marker, rules=rules)
+    printer.show(report.build(runs, rows, at=at, limit=printer.limit(limit), explain=explain))
+    if plot:
+        from traceanalyzer.plots import scaling as picture
+
+        plot.write(picture.draw(rows, sorted(runs), at, plot.format))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @click.command("timeline", epilog="Example: traceanalyze timeline run/ --step 5 --plot step5.png")
-@options.trace_inputs("runs", "ranks")
+@options.trace_inputs("runs", "ranks", "devices")
 @click.option("--step", type=options.WholeNumber(0), metavar="N", help="Only the time of this step.")
 @click.option(
     "--between",

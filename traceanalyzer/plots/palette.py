@@ -37,7 +37,7 @@ CAUSE_COLOURS = {
     "graph_launch": "#e5dbff",
     "allocation": "#ffc078",
     "profiler": "#d3f9d8",
-    "unknown": "#f1f3f5",
+    "unknown": "#c9ced3",
 }
 
 INK, QUIET_INK, GRID_INK = "#212529", "#6c757d", "#dee2e6"

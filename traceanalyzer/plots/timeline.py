@@ -29,6 +29,7 @@ _LABELLED = 0.045
 _MOST_STEPS = 60
 
 
+@canvas.isolated
 def draw(what: Timeline, format: PlotFormat) -> bytes:
     """The picture, one lane a device and one a stream where a device has several."""
     lanes = what.lanes.head(_MOST_LANES)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from traceanalyzer import formats
 from traceanalyzer.notes import Note
-from traceanalyzer.render import formats
 from traceanalyzer.report import Column, Fact, Kind, Remainder, Section
 from traceanalyzer.text import counted, visible
 

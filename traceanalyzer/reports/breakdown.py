@@ -14,7 +14,7 @@ from traceanalyzer.trace import Trace
 
 _COLUMNS = (
     Column("state", "state", "text"),
-    Column("class", "class", "class"),
+    Column("part", "class or cause", "class"),
     Column("total_ns", "total", "time", unit_of="total"),
     Column("clipped_total_ns", "clipped", "time", unit_of="total"),
     Column("share", "of span", "share", bar=True),
@@ -48,9 +48,10 @@ def _definitions(figures: list[str]) -> dict[str, str]:
 
 
 def _section(run: dict[str, Any], rows: pl.DataFrame) -> Section:
+    frame = rows.with_columns(part=pl.coalesce("class", "cause"))
     return Section(
-        frame=rows,
-        columns=_columns(run, rows),
+        frame=frame,
+        columns=_columns(run, frame),
         title=run["run"],
         facts=[*_span_facts(run), *_state_facts(rows)],
         empty=shared.NO_ACTIVITY,

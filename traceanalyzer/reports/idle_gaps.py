@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from traceanalyzer import formats
 from traceanalyzer.analyses import idle, overview
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.report import Column, Remainder, Report, Section
@@ -23,6 +24,13 @@ _HOST = [
     Column("host_op", "host busy with", "name"),
     Column("gaps", "gaps", "count"),
     Column("total_ns", "total", "time"),
+]
+_LENGTHS = [
+    Column("length", "gaps of", "text"),
+    Column("gaps", "gaps", "count"),
+    Column("total_ns", "total", "time"),
+    Column("share", "of idle", "share", bar=True),
+    Column("most", "most of it", "text", optional=1),
 ]
 _GAPS = [
     Column("rank", "rank", "count"),
@@ -49,41 +57,61 @@ def build(trace: Trace, rows: pl.DataFrame, *, limit: int = 0, explain: bool = F
     devices = overview.devices(trace)
     runs = overview.runs(trace, per_device=devices).to_dicts()
     causes, hosts = idle.by_cause(rows), idle.by_host(rows)
+    lengths, doubts = idle.by_length(rows), idle.idle_doubts(trace, rows)
     ordered = rows.sort("run", "duration_ns", "start_ns", descending=[False, True, False])
-    sections = [section for run in runs for section in _run(run, trace, ordered, causes, hosts, limit)]
+    tables = {"rows": ordered, "causes": causes, "host": hosts, "lengths": lengths, "doubts": doubts}
+    sections = [section for run in runs for section in _run(run, trace, tables, limit)]
     words = overview.DEFINITIONS | idle.DEFINITIONS
     return Report(
         command="idle-gaps",
         title="Idle gaps",
         sections=sections,
-        data={
-            "rows": ordered.group_by("run", maintain_order=True).head(limit) if limit else ordered,
-            "causes": causes,
-            "host": hosts,
-        },
+        data=tables | {"rows": ordered.group_by("run", maintain_order=True).head(limit) if limit else ordered},
         traces=shared.traces(devices),
         notes=shared.notes(trace, records=True),
         definitions={name: words[name] for name in [*causes.columns, *rows.columns] if name in words and explain},
     )
 
 
-def _run(
-    run: dict[str, Any], trace: Trace, rows: pl.DataFrame, causes: pl.DataFrame, hosts: pl.DataFrame, limit: int
-) -> list[Section]:
-    own, of_run, busy = (frame.filter(pl.col("run") == run["run"]) for frame in (rows, causes, hosts))
+def _run(run: dict[str, Any], trace: Trace, tables: dict[str, pl.DataFrame], limit: int) -> list[Section]:
+    own, of_run, busy, lengths, doubts = (
+        tables[name].filter(pl.col("run") == run["run"]) for name in ("rows", "causes", "host", "lengths", "doubts")
+    )
     meanings = {f"{cause}_ns": meaning for cause in idle.CAUSES for meaning in [idle.DEFINITIONS[f"{cause}_ns"]]}
     of_run = of_run.with_columns(meaning=(pl.col("cause") + "_ns").replace_strict(meanings, return_dtype=pl.String))
     never = "the device is never idle" if run["devices"] else shared.NO_ACTIVITY
-    head = Section(of_run, _CAUSES, title=run["run"], facts=shared.run_facts(run), empty=never)
+    footnotes = [] if own.is_empty() else [_doubt(doubt) for doubt in doubts.iter_rows(named=True)]
+    head = Section(of_run, _CAUSES, title=run["run"], facts=shared.run_facts(run), empty=never, footnotes=footnotes)
     if own.is_empty():
         return [head]
     sections = [head]
     if not busy.is_empty():
         named = busy.with_columns(pl.col("host_op").fill_null(_UNNAMED))
         sections.append(Section(named.head(_MOST_HOSTS), _HOST, remainder=_rest(named.slice(_MOST_HOSTS), "total_ns")))
+    sections.append(Section(_by_decade(lengths), _LENGTHS))
     shown = _with_short_names(own.head(limit) if limit else own, trace)
     sections.append(Section(shown, _GAPS, remainder=_rest(own.slice(shown.height), "duration_ns", "gap")))
     return sections
+
+
+def _doubt(doubt: dict[str, Any]) -> str:
+    """A line that says why idle is an upper bound, and by how much."""
+    amount = doubt["at_most_ns"]
+    how_much = "by how much is not known" if amount is None else f"{formats.ns(amount)} of it at most"
+    return f"idle is an upper bound: {doubt['text']}; {how_much}"
+
+
+def _by_decade(lengths: pl.DataFrame) -> pl.DataFrame:
+    """The histogram in decades, with the cause that has most of each."""
+    decade = pl.col("from_ns").cast(pl.Float64).log10().floor().cast(pl.Int64)
+    causes = [f"{cause}_ns" for cause in idle.CAUSES]
+    sums = (
+        lengths.group_by(decade.alias("decade")).agg(pl.col("gaps", "total_ns", "share", *causes).sum()).sort("decade")
+    )
+    largest = pl.concat_list(causes).list.arg_max().replace_strict(dict(enumerate(idle.CAUSES)), return_dtype=pl.String)
+    most = pl.when(pl.col("total_ns") > 0).then(largest)
+    texts = [f"{formats.power_of_ten(each)} to {formats.power_of_ten(each + 1)}" for each in sums["decade"]]
+    return sums.with_columns(most=most, length=pl.Series(texts, dtype=pl.String))
 
 
 def _rest(rows: pl.DataFrame, total: str, noun: str = "name") -> Remainder | None:

@@ -8,7 +8,9 @@ import polars as pl
 
 from traceanalyzer.analyses import overview
 from traceanalyzer.analyses import steps as analysis
+from traceanalyzer.analyses.idle import CAUSES
 from traceanalyzer.analyses.ratio import ratio
+from traceanalyzer.classify.rules import CLASSES
 from traceanalyzer.report import Column, Fact, Remainder, Report, Section
 from traceanalyzer.reports import shared
 from traceanalyzer.trace import Trace
@@ -40,6 +42,7 @@ _STEPS = [
     Column("busy_ns", "busy", "time", unit_of="wall"),
     Column("idle_ns", "idle", "time", unit_of="wall"),
     Column("idle_share", "of wall", "share"),
+    Column("why_idle", "idle by", "text", optional=2),
     Column("host_wall_ns", "on host", "time", optional=2, unit_of="wall"),
     Column("kernels", "kernels", "count"),
     Column("largest", "largest class", "text", optional=1),
@@ -88,6 +91,7 @@ def _run(run: dict[str, Any], rows: pl.DataFrame, summary: pl.DataFrame, limit: 
         return [head]
     frame = own.filter((pl.col("kind") != "outside") | (pl.col("wall_ns") > 0) | (pl.col("kernels") > 0))
     frame = frame.with_columns(idle_share=ratio(frame["idle_ns"], frame["wall_ns"]), largest=_largest(frame))
+    frame = frame.with_columns(why_idle=_why_idle(frame))
     cut = frame.head(limit) if limit else frame
     more = frame.height - cut.height
     rest = Remainder(more, "row" if more == 1 else "rows") if more else None
@@ -106,7 +110,7 @@ def _found(steps: pl.DataFrame) -> list[Fact]:
 
 def _largest(rows: pl.DataFrame) -> pl.Series:
     """The class with most of the time of each step, and its part of it."""
-    classes = [name for name in rows.columns if name.endswith("_ns") and name not in _TIMES]
+    classes = [f"{name}_ns" for name in CLASSES]
     texts = []
     for row in rows.select(classes).iter_rows(named=True):
         total = sum(row.values())
@@ -115,4 +119,13 @@ def _largest(rows: pl.DataFrame) -> pl.Series:
     return pl.Series("largest", texts, dtype=pl.String)
 
 
-_TIMES = {"start_ns", "wall_ns", "busy_ns", "idle_ns", "host_wall_ns"}
+def _why_idle(rows: pl.DataFrame) -> pl.Series:
+    """The cause with most of the idle time of each step, and its part of it; null where that is not known."""
+    columns = [f"idle_{cause}_ns" for cause in CAUSES]
+    if not set(columns) <= set(rows.columns):
+        return pl.Series("why_idle", [None] * rows.height, dtype=pl.String)
+    texts = []
+    for idle, *pieces in rows.select("idle_ns", *columns).iter_rows():
+        amount, cause = max(zip((piece or 0 for piece in pieces), CAUSES, strict=True))
+        texts.append(f"{cause} {amount / idle:.0%}" if idle and amount else None)
+    return pl.Series("why_idle", texts, dtype=pl.String)

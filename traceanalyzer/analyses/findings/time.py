@@ -9,7 +9,7 @@ import polars as pl
 from traceanalyzer.analyses import trust
 from traceanalyzer.analyses.findings.context import RunContext
 from traceanalyzer.analyses.findings.finding import Confidence, Finding
-from traceanalyzer.analyses.idle import by_cause, by_host
+from traceanalyzer.analyses.idle import by_cause, by_host, idle_doubts
 from traceanalyzer.analyses.words import each_step, milliseconds, percent
 from traceanalyzer.text import middle
 
@@ -129,15 +129,14 @@ def _one_gap(gaps: pl.DataFrame, worst: dict[str, object]) -> str:
 
 
 def _inflated(run: RunContext, idle: int) -> str:
-    """Why idle may be of the profiler's making."""
-    if run.trace.scan("python_calls").head(1).collect().height:
-        return "stacks were recorded (with_stack), which slows the host"
-    lost = [note for note in trust.record_notes(run.trace) if note.code == "launch-without-kernel"]
-    count = sum(note.count or 0 for note in lost if note.level == "warning")
-    could_fill = count * float(run.launches["duration_ns"].median() or 0)  # type: ignore[arg-type]
-    if not count or could_fill < _FILLS * idle:
-        return ""
-    return f"{count:,} launch calls have no device record (at the middle kernel's length {milliseconds(could_fill)})"
+    """Why idle may be of the profiler's making: reasons without a figure, and those that could fill much of it."""
+    doubts = idle_doubts(run.trace, run.gaps)
+    matter = doubts.filter(pl.col("at_most_ns").is_null() | (pl.col("at_most_ns") >= _FILLS * idle))
+    words = [
+        text + (f" ({milliseconds(at_most)} at most)" if at_most is not None else "")
+        for text, at_most in matter.select("text", "at_most_ns").iter_rows()
+    ]
+    return "; ".join(words)
 
 
 def records_are_missing(run: RunContext) -> Iterator[Finding]:

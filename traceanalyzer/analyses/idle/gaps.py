@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.idle.causes import CAUSES, THREAD, own_code_of, pieces
-from traceanalyzer.analyses.idle.host import lowest_holders
+from traceanalyzer.analyses.idle.host import cut_by_lowest_range, lowest_holders
 from traceanalyzer.analyses.launched import launched
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.analyses.steps.find import Found, find_steps
 from traceanalyzer.analyses.steps.markers import is_marker
-from traceanalyzer.analyses.stretch import need_whole
+from traceanalyzer.analyses.stretch import Stretch, whole_of
 from traceanalyzer.trace import Trace
 
 #: What each figure is, word for word as it is shown with `--explain`.
@@ -42,24 +44,37 @@ DEFINITIONS = {
 _DEVICE = ["source", "device"]
 
 
+@dataclass(frozen=True)
+class Gaps:
+    """The gaps of a trace, and all that the host was busy with in them."""
+
+    rows: pl.DataFrame
+    """Those of `idle_gaps`."""
+    host: pl.DataFrame
+    """`gap` (a row of `rows`), `name` (null: nothing has a name), `total_ns`: the pieces of `host_busy_ns` of the gaps
+    that have some, by the lowest range that somebody named around each instant, else by the function or operator that
+    holds half of the rest."""
+
+
 def idle_gaps(trace: Trace, *, found: Found | None = None) -> pl.DataFrame:
     """One row per gap of each device, in order of time, as `DEFINITIONS` says; `<cause>_ns` sum to its length.
 
-    `found` is what `find_steps` gave, where it is at hand already.
+    Of a stretch of time, gaps are cut at its edges. `found` is what `find_steps` gave for the whole trace (see
+    `whole_of`), where it is at hand already.
     """
+    return gaps_and_host(trace, found=found).rows
+
+
+def gaps_and_host(trace: Trace, *, found: Found | None = None) -> Gaps:
+    """The rows of `idle_gaps`, whose arguments it takes, and all that the host was busy with in each."""
     need_trace(trace, "idle_gaps")
-    need_whole(trace, "idle_gaps")
-    found = found or find_steps(trace)
-    activity = trace.kernels.select("source", "device", "name", "kind", "start_ns", "duration_ns").with_columns(
-        launched(trace).select("launch"), step=found.of_kernel, end_ns=pl.col("start_ns") + pl.col("duration_ns")
-    )
-    activity = activity.filter(pl.col("duration_ns") >= 0)
-    gaps = intervals.gaps(activity.select(*_DEVICE, "start_ns", "end_ns"), _DEVICE)
-    gaps = gaps.filter(pl.col("end_ns") > pl.col("start_ns"))
-    gaps = _with_neighbours(gaps, activity)
-    gaps = _with_calls(gaps, trace)
-    gaps = pl.concat([gaps, pieces(gaps, trace)], how="horizontal")
-    gaps = _with_host(gaps, trace)
+    whole = whole_of(trace)
+    found = found or find_steps(whole)
+    activity = launched_activity(trace).with_columns(step=found.of_kernel)
+    gaps = caused_gaps(activity, trace).sort("source", "device", "start_ns").with_row_index("gap")
+    spans = _spans(whole)
+    own_code = _own_code(gaps, whole)
+    gaps = _with_host(gaps, own_code, spans, whole)
     files = trace.ranks.select("source", "run", "path", "rank", "first_ns")
     longest = pl.concat_list(f"{cause}_ns" for cause in CAUSES).list.arg_max()
     rows = gaps.join(files, on="source", how="left", maintain_order="left").with_columns(
@@ -67,10 +82,47 @@ def idle_gaps(trace: Trace, *, found: Found | None = None) -> pl.DataFrame:
         duration_ns=pl.col("end_ns") - pl.col("start_ns"),
         start_ns=pl.col("start_ns") - pl.col("first_ns"),
     )
-    return rows.sort("source", "device", "start_ns").select(
+    table = rows.select(
         "run", "path", "rank", pl.col("device").cast(pl.String), "step", "start_ns", "duration_ns", "cause",
         "previous_kernel", "next_kernel", "host_op", "host_share", *(f"{cause}_ns" for cause in CAUSES),
     )  # fmt: skip
+    return Gaps(table, _host_parts(own_code, spans))
+
+
+def launched_activity(trace: Trace) -> pl.DataFrame:
+    """All device activity that times rest on (see `all_activity`), with the row of the call that started it
+    (`launch`)."""
+    whole = whole_of(trace)
+    columns = ("source", "device", "stream", "name", "kind", "start_ns", "duration_ns")
+    return whole.kernels.select(columns).with_columns(launched(whole)["launch"])
+
+
+def caused_gaps(activity: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """The gaps of each device between the activity (as `launched_activity` gives it) and why: one `<cause>_ns` a cause.
+
+    Has `source`, `device`, `start_ns`, `end_ns`, `step` (null where the activity has none), the neighbours and the call
+    that started the next one. Gaps are cut at the edges of the windows of a stretch.
+    """
+    ends = pl.col("start_ns") + pl.col("duration_ns")
+    if "step" not in activity.columns:
+        activity = activity.with_columns(step=pl.lit(None, pl.UInt32))
+    activity = activity.filter(pl.col("duration_ns") >= 0).with_columns(end_ns=ends)
+    gaps = intervals.gaps(activity.select(*_DEVICE, "start_ns", "end_ns"), _DEVICE)
+    gaps = _with_neighbours(gaps.filter(pl.col("end_ns") > pl.col("start_ns")), activity)
+    if isinstance(trace, Stretch):
+        gaps = _cut(gaps, trace.windows)
+    gaps = _with_calls(gaps, trace)
+    return pl.concat([gaps, pieces(gaps, trace)], how="horizontal")
+
+
+def _cut(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """The parts of the gaps that lie in the window of their file."""
+    return (
+        gaps.join(windows, on="source", maintain_order="left")
+        .with_columns(start_ns=pl.max_horizontal("start_ns", "from_ns"), end_ns=pl.min_horizontal("end_ns", "until_ns"))
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
+        .drop("from_ns", "until_ns")
+    )
 
 
 def by_cause(rows: pl.DataFrame) -> pl.DataFrame:
@@ -122,22 +174,34 @@ def _with_calls(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     return gaps.join(calls, on="launch", how="left", maintain_order="left")
 
 
-def _with_host(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """`host_op`, `host_share` of the gaps in which the host was busy."""
-    busy = gaps.with_row_index("gap").filter(pl.col("host_busy_ns") > 0)
+def _own_code(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """The pieces of the gaps in which the launching thread ran code of its own, where that was its business."""
+    busy = gaps.filter(pl.col("host_busy_ns") > 0)
     stretches = busy.select("gap", *THREAD, "start_ns", end_ns=pl.min_horizontal("call_ns", "end_ns"))
-    own_code = own_code_of(stretches, trace)
-    found = lowest_holders(_spans(trace), own_code, THREAD)
-    found = pl.concat([found, _calls_of_most(gaps, trace)])
-    named = found.select(
-        pl.col("gap").cast(pl.UInt32), host_op="name", host_share=ratio(found["covered_ns"], found["own_ns"])
-    )
-    return gaps.with_row_index("gap").join(named, on="gap", how="left", maintain_order="left").drop("gap")
+    return own_code_of(stretches, trace)
+
+
+def _with_host(gaps: pl.DataFrame, own_code: pl.DataFrame, spans: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """`host_op`, `host_share` of the gaps in which the host was busy."""
+    found = pl.concat([lowest_holders(spans, own_code, THREAD), _calls_of_most(gaps, trace)])
+    named = found.select("gap", host_op="name", host_share=ratio(found["covered_ns"], found["own_ns"]))
+    return gaps.join(named, on="gap", how="left", maintain_order="left").drop("gap")
+
+
+def _host_parts(own_code: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """See `Gaps.host`."""
+    ranges, others = spans.filter("is_range"), spans.filter(~pl.col("is_range"))
+    cut = cut_by_lowest_range(ranges, own_code, THREAD)
+    unnamed = cut.filter(pl.col("name").is_null())
+    holders = lowest_holders(others, unnamed, THREAD).select("gap", holder="name")
+    named = cut.join(holders, on="gap", how="left").with_columns(name=pl.coalesce("name", "holder"))
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    return named.group_by("gap", "name").agg(total_ns=length).sort("gap", "total_ns", "name")
 
 
 def _calls_of_most(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """Of gaps in which the host ran no other code to speak of: the call of the runtime that held most of it."""
-    without = gaps.with_row_index("gap").filter((pl.col("host_busy_ns") == 0) & pl.col("call_ns").is_not_null())
+    without = gaps.filter((pl.col("host_busy_ns") == 0) & pl.col("call_ns").is_not_null())
     until = pl.max_horizontal(pl.min_horizontal("call_end_ns", "end_ns"), "start_ns")
     stretches = without.select("gap", *THREAD, "start_ns", end_ns=until).filter(pl.col("end_ns") > pl.col("start_ns"))
     calls = trace.launches.select("name", *THREAD, "start_ns", "duration_ns", is_range=pl.lit(value=False))

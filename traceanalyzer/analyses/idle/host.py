@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from traceanalyzer.analyses.exclusive import cut_at
 from traceanalyzer.analyses.nesting import NONE, nest
 
 Ints = npt.NDArray[np.int64]
@@ -14,6 +15,8 @@ Ints = npt.NDArray[np.int64]
 HALF = 0.5
 #: A range that somebody named is preferred to what runs inside of it, if it is no longer than so many times the time.
 _LOCAL = 4
+#: Before all times of a trace.
+_EVER = -(2**62)
 _OVERLAP = {"gap": pl.UInt32, "span": pl.Int64, "covered_ns": pl.Int64}
 
 
@@ -81,3 +84,38 @@ def _overlaps_of_thread(pieces: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFra
     # a span that starts where a piece does is met both ways
     once = pairs.unique(["piece", "span"], keep="first", maintain_order=True).filter(pl.col("covered_ns") > 0)
     return once.select(pl.col(name).cast(dtype) for name, dtype in _OVERLAP.items())
+
+
+def cut_by_lowest_range(ranges: pl.DataFrame, pieces: pl.DataFrame, thread: list[str]) -> pl.DataFrame:
+    """The pieces cut where ranges of their thread begin and end, with the `name` of the lowest range around each.
+
+    `pieces` has `gap`, the thread's columns, `start_ns`, `end_ns`; `ranges` has `name`, the thread's columns,
+    `start_ns`, `duration_ns`. The name is null where no range is around, or only one that is much longer than the time
+    of all pieces of the gap: that is around everything and tells nothing.
+    """
+    threads = pieces.select(thread).unique()
+    own = ranges.join(threads, on=thread, how="semi", nulls_equal=True).filter(pl.col("duration_ns") > 0)
+    without = threads.join(own, on=thread, how="anti", nulls_equal=True)
+    nothing = pl.struct(name=pl.lit(None, pl.String), range_ns=pl.lit(None, pl.Int64))
+    windows = [without.with_columns(start_ns=pl.lit(_EVER), end_ns=pl.lit(-_EVER), range=nothing)]
+    windows += [spans.head(1).select(thread).join(_segments(spans), how="cross") for spans in own.partition_by(thread)]
+    cut = cut_at(pieces, pl.concat(windows), thread, "range").unnest("range")
+    own_ns = (pl.col("end_ns") - pl.col("start_ns")).sum().over("gap")
+    return cut.with_columns(name=pl.when(pl.col("range_ns") <= _LOCAL * own_ns).then("name")).drop("range_ns")
+
+
+def _segments(spans: pl.DataFrame) -> pl.DataFrame:
+    """The time line of one thread cut where its spans begin and end, with the lowest span around each segment."""
+    start = spans["start_ns"].to_numpy()
+    end = start + spans["duration_ns"].to_numpy()
+    edges = np.unique(np.concatenate([[_EVER], start, end, [-_EVER]]))
+    opens, closes = edges[:-1], edges[1:]
+    size = len(start)
+    holders = nest(
+        np.zeros(size + len(opens), np.int64), np.concatenate([start, opens]), np.concatenate([end, closes])
+    )[size:]  # fmt: skip
+    rows = pl.Series(np.where((holders == NONE) | (holders >= size), NONE, holders))
+    known = pl.select(pl.when(rows >= 0).then(rows)).to_series().cast(pl.UInt32)
+    around = spans.select(pl.col("name").cast(pl.String), range_ns="duration_ns")
+    facts = around.select(pl.struct(pl.all()).gather(known).alias("range"))
+    return pl.DataFrame({"start_ns": opens, "end_ns": closes}).with_columns(facts)

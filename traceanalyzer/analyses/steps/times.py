@@ -24,6 +24,7 @@ DEFINITIONS = {
     "windows and the row outside add up to the span of the device",
     "busy_ns": "part of the window in which the device did anything, of whatever step",
     "idle_ns": "wall minus busy",
+    "idle_<cause>_ns": "idle time of the window by cause, as in idle-gaps; they add up to idle",
     "host_wall_ns": "length of the marker on the host",
     "kernels": "kernels launched in the step (copies and sets are not counted)",
     "tokens_per_s": "tokens / wall",
@@ -76,6 +77,25 @@ def steps(trace: Trace, *, found: Found | None = None, rules: RuleTable | None =
         "wall_ns", "busy_ns", "idle_ns", "host_wall_ns", "kernels", "tokens_per_s", "mark",
         *(f"{name}_ns" for name in CLASSES), "found_by", "confidence",
     )  # fmt: skip
+
+
+def plain_steps(rows: pl.DataFrame, kind: str | None = None) -> pl.DataFrame:
+    """Of the rows of `steps` the whole ones of a `kind`, by default of the kind that each run has most of.
+
+    Partial and slow steps are left out, and the first step of a run where there are others: what it waited for is not
+    in its window.
+    """
+    inside = rows.filter((pl.col("kind") != "outside") & pl.col("mark").is_null())
+    if kind is None:
+        counts = (
+            inside.group_by("run", "kind").agg(pl.len()).sort("run", "len", "kind", descending=[False, True, False])
+        )
+        wanted = inside.join(counts.unique("run", keep="first", maintain_order=True), on=["run", "kind"], how="semi")
+    else:
+        wanted = inside.filter(pl.col("kind") == kind)
+    firsts = rows.group_by("run").agg(_first=pl.col("step").min())
+    later = wanted.join(firsts, on="run", how="left").with_columns(_later=pl.col("step") > pl.col("_first"))
+    return later.filter(pl.col("_later") | ~pl.col("_later").any().over("run")).drop("_first", "_later")
 
 
 def summary(rows: pl.DataFrame) -> pl.DataFrame:

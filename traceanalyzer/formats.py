@@ -32,6 +32,12 @@ def ns(value: int | None) -> str:
     return f"{scaled(value, unit[1], _decimals(abs(value), unit[1]))} {unit[0]}"
 
 
+def power_of_ten(exponent: int) -> str:
+    """That many ns: `100 µs` for 5."""
+    place = min(exponent // 3, len(TIME_UNITS) - 1)
+    return f"{10 ** (exponent - 3 * place):,} {TIME_UNITS[place][0]}"
+
+
 def size(value: int | None) -> str:
     """Bytes in binary units: `1.50 GiB`."""
     if value is None:

@@ -1,0 +1,83 @@
+"""Who has each instant, by name: device activity with the time that it does not share with what goes before it.
+
+The rule is that of `breakdown` (compute, then communication, then memory; among equals what started first), but every
+single activity gets its time, at the cost of cutting what is behind others into pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from traceanalyzer.analyses import intervals
+
+#: In the order in which instants are given away.
+STATES = ("compute", "communication", "memory")
+_ROW = "_row"
+
+
+def exclusive(activity: pl.DataFrame, by: Sequence[str]) -> pl.Series:
+    """For each row of `activity` the length of the instants that it has for itself, in ns; they sum to the union.
+
+    `activity` has the keys `by`, `start_ns`, `end_ns` (not before the start) and `state`, one of `STATES`.
+    """
+    rows = activity.with_row_index(_ROW)
+    own, taken = [], rows.head(0)
+    for state in STATES:
+        wanted = rows.filter(pl.col("state") == state)
+        left = _left(wanted, taken, by)
+        own.append(_first_come(left, by))
+        taken = pl.concat([taken, wanted])
+    lengths = pl.concat(own).group_by(_ROW).agg(pl.col("own_ns").sum())
+    found = rows.select(_ROW).join(lengths, on=_ROW, how="left", maintain_order="left")
+    return found["own_ns"].fill_null(0).alias("own_ns")
+
+
+def _left(wanted: pl.DataFrame, taken: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """The pieces of the wanted intervals that nothing taken covers, with the row that each is of."""
+    columns = [*by, "start_ns", "end_ns", _ROW]
+    if taken.is_empty() or wanted.is_empty():
+        return wanted.select(columns)
+    pieces = intervals.uncovered(wanted, taken, by)
+    return pieces.with_columns(wanted[_ROW].gather(pieces["row"]).alias(_ROW)).select(columns)
+
+
+def _first_come(pieces: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """`_row`, `own_ns`: in the order of starts each piece has what lies behind the latest end so far."""
+    ordered = pieces.sort(*by, "start_ns", "end_ns", _ROW)
+    reached = pl.col("end_ns").cum_max().shift(1).over(by)
+    own = (pl.col("end_ns") - pl.max_horizontal("start_ns", reached)).clip(lower_bound=0)
+    return ordered.select(_ROW, own_ns=own)
+
+
+def cut_at(activity: pl.DataFrame, windows: pl.DataFrame, by: Sequence[str], number: str) -> pl.DataFrame:
+    """The activity cut at the edges of the windows of its group; what lies in no window is left out.
+
+    `windows` has the keys, `start_ns`, `end_ns` and a `number`; those of a group follow each other without overlap. A
+    piece has the columns of its activity, its own `start_ns` and `end_ns`, and the number of its window. A point
+    belongs to the window that it starts in.
+    """
+    parts = [activity.head(0).with_columns(windows.head(0)[number])]
+    groups = windows.partition_by(by, as_dict=True)
+    for key, own in activity.partition_by(by, as_dict=True).items():
+        if key in groups:
+            parts.append(_cut_group(own, groups[key].sort("start_ns"), number))
+    return pl.concat(parts)
+
+
+def _cut_group(activity: pl.DataFrame, windows: pl.DataFrame, number: str) -> pl.DataFrame:
+    start, end = (activity[name].to_numpy() for name in ("start_ns", "end_ns"))
+    opens, closes = (windows[name].to_numpy() for name in ("start_ns", "end_ns"))
+    first = np.searchsorted(closes, start, "right")
+    last = np.maximum(np.searchsorted(opens, end, "left"), first + (end == start))
+    many = np.maximum(np.minimum(last, len(opens)) - first, 0)
+    row = np.repeat(np.arange(len(start)), many)
+    place = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many) + first[row]
+    cut = activity[row].with_columns(
+        pl.Series("start_ns", np.maximum(start[row], opens[place])),
+        pl.Series("end_ns", np.minimum(end[row], closes[place])),
+        windows[number].gather(place),
+    )
+    return cut.filter((pl.col("end_ns") > pl.col("start_ns")) | pl.Series(end[row] == start[row]))

@@ -1,0 +1,108 @@
+"""The report of `account`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from traceanalyzer.analyses import account as analysis
+from traceanalyzer.analyses import overview
+from traceanalyzer.analyses.account import Account
+from traceanalyzer.analyses.ratio import ratio
+from traceanalyzer.report import Column, Fact, Remainder, Report, Section
+from traceanalyzer.reports import shared
+from traceanalyzer.text import counted
+from traceanalyzer.trace import Trace
+
+_COLUMNS = [
+    Column("component", "part of a step", "name"),
+    Column("said_kind", "kind", "text", optional=1),
+    Column("measured", "measured", "time", unit_of="step"),
+    Column("budget_ns_per_step", "budget", "time", unit_of="step"),
+    Column("times", "× budget", "rate"),
+    Column("share", "of step", "share", bar=True),
+]
+#: How kinds of components are called in a table.
+_SAID = {"cause": "idle", "host": "idle: host busy"}
+_NO_STEPS = "no whole steps found: see traceanalyze steps"
+
+
+def build(trace: Trace, found: Account, *, limit: int = 0, explain: bool = False) -> Report:
+    """For each run what a step consists of; with a budget its components first, then what is in none of them."""
+    devices = overview.devices(trace)
+    runs = overview.runs(trace, per_device=devices).to_dicts()
+    return Report(
+        command="account",
+        title="Account of a step",
+        sections=[_run(run, found, limit) for run in runs],
+        data={"rows": found.rows, "steps": found.totals},
+        traces=shared.traces(devices),
+        notes=shared.notes(trace),
+        definitions=dict(analysis.DEFINITIONS) if explain else {},
+    )
+
+
+def _run(run: dict[str, Any], found: Account, limit: int) -> Section:
+    own = found.rows.filter((pl.col("run") == run["run"]) & (pl.col("kind") != "step"))
+    totals = found.totals.filter(pl.col("run") == run["run"])
+    facts = [Fact("", shared.ranks_found(run))]
+    if totals.is_empty():
+        return Section(own, [], title=run["run"], facts=facts, empty=_NO_STEPS)
+    step = totals.row(0, named=True)
+    frame = own.with_columns(
+        measured=pl.col("measured_ns_per_step").round().cast(pl.Int64),
+        said_kind=pl.col("kind").replace(_SAID),
+        times=ratio(own["measured_ns_per_step"], own["budget_ns_per_step"]),
+    )
+    shown = frame.head(limit) if limit else frame
+    rest = frame.slice(shown.height)
+    has_budget = step["budget_ns"] is not None
+    columns = [each for each in _COLUMNS if has_budget or each.name not in ("budget_ns_per_step", "times")]
+    return Section(
+        shown,
+        columns,
+        title=run["run"],
+        facts=[*facts, *_step_facts(step), *_budget_facts(step), *_profiler_facts(step)],
+        remainder=_remainder(rest, step),
+    )
+
+
+def _step_facts(step: dict[str, Any]) -> list[Fact]:
+    kind = "" if step["step_kind"] == "step" else f"{step['step_kind']} "
+    return [
+        Fact(f"mean of {counted(step['steps'], f'{kind}step')}", step["wall_ns"], "time"),
+        Fact("busy", step["busy_ns"], "time", step["busy_ns"] / step["wall_ns"]),
+        Fact("idle", step["idle_ns"], "time", step["idle_ns"] / step["wall_ns"]),
+    ]
+
+
+def _budget_facts(step: dict[str, Any]) -> list[Fact]:
+    if step["budget_ns"] is None:
+        return []
+    wall, within = step["wall_ns"], step["in_budget_ns"]
+    return [
+        Fact("budget", step["budget_ns"], "time", step["budget_ns"] / wall),
+        Fact("its components take", within, "time", within / wall),
+        Fact("in none of them", wall - within, "time", (wall - within) / wall),
+    ]
+
+
+def _profiler_facts(step: dict[str, Any]) -> list[Fact]:
+    if step["measured_step_ns"] is None:
+        return []
+    facts = [Fact("without a profiler", step["measured_step_ns"], "time")]
+    if step["inflation_ns"] <= 0:
+        return [*facts, Fact("", "the profiler makes steps no longer")]
+    facts.append(Fact("only under the profiler", step["inflation_ns"], "time", step["inflation_ns"] / step["wall_ns"]))
+    if step["idle_ns"]:
+        share = step["inflated_idle_ns"] / step["idle_ns"]
+        facts.append(Fact("of idle at most", step["inflated_idle_ns"], "time", share))
+    return facts
+
+
+def _remainder(rest: pl.DataFrame, step: dict[str, Any]) -> Remainder | None:
+    if rest.is_empty():
+        return None
+    total = int(rest["measured"].sum())
+    return Remainder(rest.height, "part" if rest.height == 1 else "parts", total, total / step["wall_ns"])
