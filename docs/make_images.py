@@ -15,6 +15,12 @@ WIDTH = 112
 IMAGES = Path(__file__).parent / "images"
 #: Picture -> the command whose output it shows.
 PICTURES = {"top-kernels": ["top-kernels", "sample_traces/sparse-eager", "--limit", "10"]}
+#: Picture -> the command that draws it with `--plot`.
+PLOTS = {
+    "idle-gaps": ["idle-gaps", "sample_traces/mask-64k-eager"],
+    "scaling": ["scaling", "4k=sample_traces/mask-4k-eager", "16k=sample_traces/mask-16k-eager", "--at", "64k"],
+    "steps": ["steps", "sample_traces/mask-64k-eager"],
+}
 
 
 def draw(name: str, arguments: list[str]) -> None:
@@ -27,6 +33,15 @@ def draw(name: str, arguments: list[str]) -> None:
     (IMAGES / f"{name}.svg").write_text(console.export_svg(title="traceanalyze", unique_id=name))
 
 
+def plot(name: str, arguments: list[str]) -> None:
+    """Keep the picture that a command draws."""
+    picture = str(IMAGES / f"{name}.svg")
+    subprocess.run([sys.executable, "-m", "traceanalyzer", *arguments, "--plot", picture, "-q"],
+                   stdout=subprocess.DEVNULL, check=True)  # fmt: skip
+
+
 if __name__ == "__main__":
     for picture, words in PICTURES.items():
         draw(picture, words)
+    for picture, words in PLOTS.items():
+        plot(picture, words)

@@ -29,6 +29,7 @@ PAGES = sorted((DOCS / "commands").glob("*.md"))
 README = ROOT / "README.md"
 RULES = DOCS / "class-rules.md"
 RATES = DOCS / "commands" / "bandwidth.md"
+BUDGET = DOCS / "commands" / "account.md"
 _EXAMPLE = re.compile(r"(?<=```console\n)\$ traceanalyze (?P<args>.*)\n(?P<output>(?:.*\n)*?)(?=```)")
 
 
@@ -46,6 +47,7 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "run").symlink_to(ROOT / "sample_traces" / "sparse-eager")
     (tmp_path / "our-kernels.toml").write_text(_block("toml", RULES))
     (tmp_path / "our-gpus.tsv").write_text(_block("text", RATES))
+    (tmp_path / "budget.toml").write_text(_block("toml", BUDGET))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
 
