@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import polars as pl
 from builders import Event, annotation, kernel, launch, memcpy, memset, op, python_call, traces
 from builders import trace as build
 from hypothesis import strategies as st
@@ -85,3 +86,17 @@ def linked_ranks(max_ranks: int = 2) -> st.SearchStrategy[Trace]:
     return st.lists(_linked_events(), min_size=1, max_size=max_ranks).map(
         lambda ranks: traces(*(build(events, rank=rank) for rank, events in enumerate(ranks)))
     )
+
+
+def stretched(recorded: Trace, factor: int) -> Trace:
+    """The same trace with all times that much further apart."""
+    names = ("kernels", "launches", "ops", "annotations", "python_calls")
+    starts = [recorded.scan(name).select(pl.col("start_ns").min()).collect().item() for name in names]
+    origin = min((start for start in starts if start is not None), default=0)
+    apart = origin + (pl.col("start_ns") - origin) * factor
+    tables = {
+        name: recorded.table(name).with_columns(start_ns=apart, duration_ns=pl.col("duration_ns") * factor)
+        for name in names
+    }
+    times = [(origin + (pl.col(name) - origin) * factor).alias(name) for name in ("first_ns", "last_ns")]
+    return recorded.replace(**tables, ranks=recorded.ranks.with_columns(times))

@@ -8,18 +8,20 @@ from typing import Any
 
 import polars as pl
 import pytest
-from builders import Event, annotation, kernel, launch, memcpy, op, trace
+from builders import Event, annotation, kernel, launch, memcpy, op, python_call, trace, traces, write_trace
 from hypothesis import given
 from hypothesis import strategies as st
 from shared import CASES, CORPUS, corpus_folders, needs_cases, needs_corpus
 from strategies import linked_ranks, traces_of_ranks
+from test_plots import texts
 
 import traceanalyzer as ta
 from traceanalyzer import cli
 from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.device_time import device_time
-from traceanalyzer.analyses.idle import CAUSES, by_cause, by_host, idle_gaps
+from traceanalyzer.analyses.idle import CAUSES, by_cause, by_host, by_length, idle_doubts, idle_gaps
 from traceanalyzer.analyses.idle.host import lowest_holders
+from traceanalyzer.plots.idle import draw
 from traceanalyzer.trace import Trace
 
 CAUSE_COLUMNS = [f"{cause}_ns" for cause in CAUSES]
@@ -337,3 +339,84 @@ def test_the_command_names_cause_and_culprit(capsys: pytest.CaptureFixture[str])
     longest = content["rows"][0]
     assert (longest["cause"], longest["host_op"]) == ("host_busy", "build_tree_mask")
     assert {each["cause"] for each in content["causes"]} <= set(CAUSES)
+
+
+# ------------------------------------------------------------------------------------------ lengths and doubts
+
+
+def test_lengths_are_half_decades() -> None:
+    events = [kernel("k", at=at, dur=1) for at in (0, 2, 5, 106, 1107)]  # gaps of 1, 2, 100 and 1,000 us
+    rows = by_length(idle_gaps(trace(events)))
+    assert rows.select("from_ns", "until_ns", "gaps", "total_ns").rows() == [
+        (1_000, 3_162, 2, 3_000),
+        (3_162, 10_000, 0, 0),
+        (10_000, 31_623, 0, 0),
+        (31_623, 100_000, 0, 0),
+        (100_000, 316_228, 1, 100_000),
+        (316_228, 1_000_000, 0, 0),
+        (1_000_000, 3_162_278, 1, 1_000_000),
+    ]
+    assert rows["share"].sum() == pytest.approx(1)
+    assert by_length(idle_gaps(trace([]))).is_empty()
+
+
+@given(linked_ranks())
+def test_lengths_hold_all_idle_time_and_all_causes(ranks: Trace) -> None:
+    gaps = idle_gaps(ranks)
+    rows = by_length(gaps)
+    assert (rows["gaps"].sum(), rows["total_ns"].sum()) == (gaps.height, gaps["duration_ns"].sum())
+    for cause in CAUSES:
+        assert rows[f"{cause}_ns"].sum() == gaps[f"{cause}_ns"].sum()
+
+
+def doubts(*events: Event) -> list[tuple[str, int, int | None]]:
+    around = [
+        kernel("a", at=0, dur=100),
+        kernel("b", at=600, dur=10, correlation=1),
+        launch(at=590, dur=5, correlation=1),
+    ]
+    recorded = trace([*around, *events])
+    return idle_doubts(recorded, idle_gaps(recorded)).select("reason", "count", "at_most_ns").rows()
+
+
+def test_idle_is_an_upper_bound_and_why_is_said() -> None:
+    assert doubts() == []
+    assert doubts(python_call("f.py(1): f", at=0, dur=9)) == [("stacks-recorded", 1, None)]
+    lost = [launch(at=200 + 10 * i, dur=1, correlation=9 + i) for i in range(3)]
+    assert doubts(*lost) == [("lost-records", 3, 3 * 55_000)]  # the middle kernel takes 55 us
+    assert doubts(launch("cudaGraphLaunch", at=200, dur=1, correlation=9)) == [("lost-graphs", 1, None)]
+    assert doubts(overhead(at=150, dur=40)) == [("profiler-at-work", 1, 40_000)]
+
+
+def test_the_command_says_that_idle_is_an_upper_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    events = [
+        kernel("a", at=0, dur=100),
+        kernel("b", at=600, dur=10, correlation=1),
+        launch(at=590, dur=5, correlation=1),
+    ]
+    path = write_trace(tmp_path / "t.json", [*events, overhead(at=150, dur=40), python_call("f", at=0, dur=9)])
+    assert cli.main(["idle-gaps", str(path), "--no-cache"]) == 0
+    said = capsys.readouterr().out
+    assert "the profiler was at work in 1 gap; 40.0 µs of it at most" in said
+    assert "stacks were recorded (with_stack), which slows the host; by how much is not known" in said
+
+
+# ------------------------------------------------------------------------------------------ the picture
+
+
+def test_the_picture_names_cause_and_culprit() -> None:
+    said = texts(draw(idle_gaps(ta.read(SAMPLES / "mask-64k-eager")), "svg"))
+    assert "92% of 194 ms idle is host_busy, most of it build_tree_mask" in said
+    assert "host_busy 92%: build_tree_mask" in said
+    assert "rank 1" in said
+    assert "launch_bound  5.7%" in said
+
+
+def test_more_devices_than_there_is_room_for_are_counted() -> None:
+    many = traces(*(trace([kernel("k", at=0, dur=1), kernel("k", at=9, dur=1)], rank=rank) for rank in range(20)))
+    assert "4 more devices not drawn" in texts(draw(idle_gaps(many), "svg"))
+    with pytest.raises(ta.UsageError, match="ever idle"):
+        draw(idle_gaps(trace([kernel("k", at=0, dur=1)])), "svg")

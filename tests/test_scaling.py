@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from builders import Event, annotation, kernel, launch, trace
 from hypothesis import given
 from hypothesis import strategies as st
 from shared import CORPUS, needs_corpus
+from test_plots import texts
 
 import traceanalyzer as ta
 from traceanalyzer import cli
-from traceanalyzer.analyses.scaling import scaling
+from traceanalyzer.analyses.scaling import _Fit, _t_quantile, scaling
 from traceanalyzer.analyses.step_parts import step_parts
 from traceanalyzer.errors import UsageError
+from traceanalyzer.plots.scaling import _curve, draw
 from traceanalyzer.trace import Trace
 
 SAMPLES = Path(__file__).parent.parent / "sample_traces"
@@ -148,3 +152,78 @@ def test_the_command_names_what_grows(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_context_that_is_none_is_said_in_a_line(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["scaling", wrong, "8k=x"]) == 2
     assert f"{wrong!r} is not of the form 64k=TRACE" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------ projection
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "gpu-only"])
+def test_the_step_at_64k_is_told_from_4k_and_16k(mode: str) -> None:
+    """Within 10 % of the run that was measured, and the slope per 1,000 tokens is that of the mask alone."""
+    runs = {k * 1024: ta.read(SAMPLES / f"mask-{k}k-{mode}") for k in (4, 16, 64)}
+    rows = scaling({context: runs[context] for context in (4096, 16384)}, at=65536)
+    wall = row(rows, "wall", "step")
+    measured = step_parts(runs[65536]).filter(pl.col("component") == "wall")["total_ns"].mean()
+    assert wall["projected_ns"] == pytest.approx(measured, rel=0.1)
+    assert wall["projected_low_ns"] < wall["projected_ns"] < wall["projected_high_ns"]  # type: ignore[operator]
+    assert row(rows, "busy", "step")["grows"] is False
+    if mode != "gpu-only":  # without operators nothing has a name
+        assert row(rows, "build_tree_mask", "host")["grows"] is True
+        assert row(rows, "build_draft_tree", "host")["grows"] is False
+
+
+def test_intervals_are_those_of_the_textbook() -> None:
+    """y = 3 x + noise at 1, 2, 3, 4; the interval of the mean at 10 by hand: t(2) = 4.303."""
+    x, y = np.array([1.0, 2, 3, 4]), np.array([3.1, 5.9, 9.1, 11.9])
+    slope, intercept = np.polyfit(x, y, 1)
+    fit = _Fit("linear", intercept, slope, None, (slope, intercept))
+    middle, low, high = fit.at(x, y, 10)
+    deviation = math.sqrt(((y - slope * x - intercept) ** 2).sum() / 2)
+    reach = 4.303 * deviation * math.sqrt(1 / 4 + (10 - 2.5) ** 2 / 5)
+    assert middle == pytest.approx(10 * slope + intercept)
+    assert middle - low == pytest.approx(reach, rel=0.02)
+    assert high - middle == pytest.approx(reach, rel=0.02)
+
+
+@pytest.mark.parametrize(("free", "value"), [(3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042), (1000, 1.962)])
+def test_quantiles_of_student(free: int, value: float) -> None:
+    assert _t_quantile(free) == pytest.approx(value, rel=0.002)
+
+
+def test_a_projection_of_exact_steps_is_exact() -> None:
+    rows = scaling({1000: run(busy=100, host=1), 3000: run(busy=300, host=1)}, at=10_000)
+    growing, constant = row(rows, "growing", "kernel"), row(rows, "constant", "kernel")
+    names = ("projected_low_ns", "projected_ns", "projected_high_ns")
+    assert [growing[name] for name in names] == [1_000_000] * 3
+    assert [constant[name] for name in names] == [40_000] * 3
+
+
+def test_the_picture_says_what_grows() -> None:
+    rows = scaling({1024: run(busy=100, host=1), 3072: run(busy=300, host=1)}, at=8192)
+    said = texts(draw(rows, [1024, 3072], 8192, "svg"))
+    assert "growing is 100% of the growth" in said
+    assert "growing: +100 µs each 1k" in said
+    assert "projected to 8k" in said
+    steady = scaling({1024: run(busy=100, host=1), 3072: run(busy=100, host=1)})
+    assert "The step does not grow with the context" in texts(draw(steady, [1024, 3072], None, "svg"))
+
+
+def test_a_parabola_goes_through_its_means() -> None:
+    contexts = (1000, 2000, 4000)
+    rows = scaling({n: run(busy=n * n / 10_000, host=1) for n in contexts})
+    growing = row(rows, "growing", "kernel")
+    assert growing["model"] == "quadratic"
+    found = _curve(growing, contexts)(np.array(contexts))
+    assert found == pytest.approx([n * n / 1e7 for n in contexts], rel=1e-3)
+
+
+def test_the_command_projects_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [f"{k}k={SAMPLES / f'mask-{k}k-eager'}" for k in (4, 16)]
+    target = tmp_path / "growth.png"
+    assert cli.main(["scaling", *arguments, "--at", "64k", "--plot", str(target)]) == 0
+    said = capsys.readouterr().out
+    assert "at 64k by the linear fit" in said
+    assert "build_draft_tree" in said.partition("does not grow")[2]
+    assert target.read_bytes().startswith(b"\x89PNG")
+    assert cli.main(["scaling", *arguments, "--at", "far"]) == 2
+    assert "'far' is no number of tokens such as 128k" in capsys.readouterr().err

@@ -15,16 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shared import CASES, CORPUS, corpus_folders, needs_cases, needs_corpus
 from strategies import linked_ranks, traces_of_ranks
+from test_plots import texts
 
 import traceanalyzer as ta
 from traceanalyzer import cli
 from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.device_time import device_time
+from traceanalyzer.analyses.step_time import step_time
 from traceanalyzer.analyses.steps import find_steps, steps, summary
 from traceanalyzer.analyses.steps.markers import Marked, read_marker
 from traceanalyzer.analyses.steps.sequence import find_period
 from traceanalyzer.classify.rules import CLASSES
 from traceanalyzer.errors import UsageError
+from traceanalyzer.plots.steps import draw
 from traceanalyzer.trace import Trace
 
 SAMPLES = Path(__file__).parent.parent / "sample_traces"
@@ -388,3 +391,30 @@ def test_without_steps_it_says_why(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "t.json").write_text(json.dumps({"traceEvents": [kernel("k", at=1, dur=2)]}))
     assert cli.main(["steps", str(tmp_path / "t.json")]) == 0
     assert "no steps found" in capsys.readouterr().out
+
+
+def test_the_picture_says_what_a_step_is() -> None:
+    recorded = ta.read(SAMPLES / "mask-64k-eager")
+    rows = steps(recorded)
+    said = texts(draw(rows, step_time(recorded, rows=rows), "svg"))
+    assert "A step takes 6.90 ms; 58% is idle behind build_tree_mask" in said
+    assert "21 decode steps" in said
+    assert "rank 1, GPU 1" in said
+    assert "gemm  29.1%" in said
+    nothing = trace([kernel("k", at=0, dur=1)])
+    with pytest.raises(UsageError, match="no steps found"):
+        draw(steps(nothing), step_time(nothing), "svg")
+
+
+def test_the_command_says_why_steps_are_idle(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    arguments = ["steps", str(SAMPLES / "mask-64k-eager"), "--limit", "1"]
+    assert cli.main(arguments) == 0
+    assert "host_busy 94%" in capsys.readouterr().out
+    assert cli.main([*arguments, "--format", "json"]) == 0
+    (first,) = json.loads(capsys.readouterr().out)["rows"]
+    pieces = {name: value for name, value in first.items() if name.startswith("idle_") and name != "idle_ns"}
+    assert sum(pieces.values()) == first["idle_ns"]
+    assert max(pieces, key=lambda name: pieces[name]) == "idle_host_busy_ns"

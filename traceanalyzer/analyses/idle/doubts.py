@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import polars as pl
 
 from traceanalyzer.analyses.launched import GRAPH_LAUNCH
 from traceanalyzer.analyses.trust import launches_without_kernel
+from traceanalyzer.text import counted
 from traceanalyzer.trace import Trace
 
 #: What each figure is, word for word as it is shown with `--explain`.
@@ -38,7 +41,7 @@ def _stacks(trace: Trace, runs: pl.DataFrame) -> pl.DataFrame:
     rows = counts.join(runs, on="source").group_by("run").agg(pl.col("count").sum().cast(pl.Int64))
     return _doubts(
         rows.filter(pl.col("count") > 0).with_columns(at_most_ns=pl.lit(None, pl.Int64)), "stacks-recorded",
-        pl.lit("stacks were recorded (with_stack), which slows the host"),
+        lambda _: "stacks were recorded (with_stack), which slows the host",
     )  # fmt: skip
 
 
@@ -52,8 +55,8 @@ def _lost(trace: Trace, runs: pl.DataFrame) -> pl.DataFrame:
     graphs = lost.filter(replay).group_by("run").agg(count=pl.len().cast(pl.Int64))
     graphs = graphs.with_columns(at_most_ns=pl.lit(None, pl.Int64))
     return pl.concat([
-        _doubts(calls, "lost-records", pl.format("{} launch calls have no device record", "count")),
-        _doubts(graphs, "lost-graphs", pl.format("of {} replays of graphs no kernel was recorded", "count")),
+        _doubts(calls, "lost-records", lambda count: f"no device record of {counted(count, 'launch call')}"),
+        _doubts(graphs, "lost-graphs", lambda count: f"no kernel was recorded of {counted(count, 'replay')} of graphs"),
     ])  # fmt: skip
 
 
@@ -61,9 +64,10 @@ def _profiler(gaps: pl.DataFrame) -> pl.DataFrame:
     rows = gaps.filter(pl.col("profiler_ns") > 0).group_by("run").agg(
         count=pl.len().cast(pl.Int64), at_most_ns=pl.col("profiler_ns").sum()
     )  # fmt: skip
-    return _doubts(rows, "profiler-at-work", pl.format("the profiler itself was at work in {} gaps", "count"))
+    return _doubts(rows, "profiler-at-work", lambda count: f"the profiler was at work in {counted(count, 'gap')}")
 
 
-def _doubts(rows: pl.DataFrame, reason: str, text: pl.Expr) -> pl.DataFrame:
-    named = rows.with_columns(reason=pl.lit(reason), text=text)
+def _doubts(rows: pl.DataFrame, reason: str, text: Callable[[int], str]) -> pl.DataFrame:
+    texts = pl.Series("text", [text(count) for count in rows["count"]], dtype=pl.String)
+    named = rows.with_columns(texts, reason=pl.lit(reason))
     return named.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
