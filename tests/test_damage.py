@@ -367,6 +367,45 @@ def test_a_stray_bracket_ends_nothing(tmp_path: Path, layout: str, size: int) ->
 
 
 @pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("layout", ["compact", "kineto-new", "bare"])
+@pytest.mark.parametrize("size", [41, 100_000])
+@pytest.mark.parametrize("byte", list('"[]{},:\\0'))
+def test_a_byte_put_between_two_events_costs_none(tmp_path: Path, layout: str, size: int, byte: str) -> None:
+    """Wherever it stands between them. What follows a stray quote up to the next event's first key is no string."""
+    text = TEXTS[layout]
+    start = _event_end(text, text.index('"k7"')) + 1
+    end = text.index("{", start)
+    for place in range(start, end + 1):
+        with chunks(size, 700):
+            trace = read_bytes(tmp_path, (text[:place] + byte + text[place:]).encode())
+        assert names(trace) == NAMES, text[place - 5 : place + 5]
+        assert codes(trace) or byte == ","
+
+
+@pytest.mark.usefixtures("engine")
+@layouts
+@pytest.mark.parametrize("byte", ['"', "["])
+def test_a_byte_put_before_the_first_event_costs_none(tmp_path: Path, layout: str, byte: str) -> None:
+    text = TEXTS[layout]
+    place = [match.end() for match in re.finditer(r'("traceEvents": ?|^)\[', text[: text.index('"k0"')])][-1]
+    assert names(read_bytes(tmp_path, (text[:place] + byte + text[place:]).encode())) == NAMES
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("size", [41, 100_000])
+def test_a_quote_before_empty_args_costs_its_event(tmp_path: Path, size: int) -> None:
+    """It is no unescaped quote in a string that goes on to the next event."""
+    events = [{key: value for key, value in event.items() if key != "args"} | {"args": {}} for event in EVENTS]
+    named_first = [{"name": event["name"], **event} for event in events]
+    text = LAYOUTS["compact"](named_first, METADATA)
+    place = text.index("{}", text.index('"k7"'))
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, (text[:place] + '"' + text[place:]).encode())
+    assert names(trace) == [*NAMES[:7], *NAMES[8:]]
+    assert codes(trace) == {"damaged-event": 1}
+
+
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("size", [41, 100_000])
 @pytest.mark.parametrize(
     "instead", ["]}}0 {", "]}} {", "]}0, {", "]}, {", ", {", "{", ']}}, {"": 0}}, {', "]}},\n}, {"]
@@ -507,12 +546,34 @@ def test_a_trace_that_begins_inside_another(
     assert behind == (NAMES[20:] if said == (None if inner == "bare" else rank) else [])
 
 
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("size", [41, 100_000])
+@pytest.mark.parametrize("behind", ["", "\n", a_trace("compact", 40, 3)])
+def test_a_list_that_begins_between_two_events_is_told_by_its_end(tmp_path: Path, size: int, behind: str) -> None:
+    """A writer was killed behind a comma, and another one wrote a bare list: of an unknown rank, so it is left out. The
+    same bracket is a stray one where the object goes on behind the array."""
+    text = a_trace("compact", 0, 20)
+    cut = text.index("{", _event_end(text, text.index('"k7"')))
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, (text[:cut] + a_trace("bare", 20, 5) + behind).encode())
+        assert names(trace) == [*NAMES[:8], *([f"k{i}" for i in range(40, 43)] if len(behind) > 1 else [])]
+        assert codes(trace).keys() - {"concatenated"} == {"json-cut", "other-rank-inside"}
+        stray = read_bytes(tmp_path, (text[:cut] + "[" + text[cut:] + behind).encode())
+    assert names(stray)[:20] == NAMES[:20]
+    assert codes(stray).keys() - {"concatenated"} == {"damaged-event"}
+
+
 def test_remains_of_a_longer_trace_behind_a_shorter_one_are_not_read(tmp_path: Path) -> None:
     """Two processes wrote to one path at once: nothing says whose events the remains are."""
     longer, shorter = a_trace("kineto-new", 0, 40, rank=1), a_trace("kineto-new", 0, 20)
     trace = read_bytes(tmp_path, (shorter + longer[len(shorter) :]).encode())
     assert names(trace) == NAMES[:20]
     assert codes(trace) == {"trailing-text": 1}
+
+
+def test_a_refusal_is_one_line_whatever_the_keys(tmp_path: Path) -> None:
+    with pytest.raises(ta.UnreadableError, match=r"holds no traceEvents \(a JSON object with a b, c\)"):
+        read_bytes(tmp_path, b'{"a\nb": 1, "c": 2}')
 
 
 @pytest.mark.usefixtures("engine")

@@ -18,7 +18,7 @@ from json import JSONDecodeError
 from typing import Any, Literal, Protocol
 
 from traceanalyzer.errors import NotATraceError, UnreadableError
-from traceanalyzer.ingest.later import LaterTraces, find_head
+from traceanalyzer.ingest.later import LaterTraces, ReadAgainError, find_head
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.repair import KINDS, LONGEST_ENTRY, NeedsMoreText, Repaired, repair
 from traceanalyzer.ingest.source import Text
@@ -43,13 +43,17 @@ _MOST_TRIES = 20
 _ARRAY_ENDS = re.compile(r"\}\s*(\])\s*(?:\}|,\s*\"|$)")
 #: No array of events ends where another object follows.
 _STRAY_BRACKET = re.compile(r"\]\s*,?\s*\{")
+#: Nor are events lists of events.
+_OPENING_BRACKET = re.compile(r"\[\s*\{")
+#: What follows an array in its object, and no array that is a trace of its own.
+_OBJECT_GOES_ON = re.compile(r"\s*(?:[}\]]|,\s*\")")
 #: The end of an object whose array was not closed.
 _LAST_BRACE = re.compile(r"\}\s*\Z")
 _AFTER_ARRAY = re.compile(r"\]\s*(?:,\s*)?[^\s,]")
 _LARGEST_METADATA = 64 << 20
 _HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 #: Damage in JSON; nesting without end.
-_DECODING_ERRORS = (JSONDecodeError, RecursionError)
+_DECODING_ERRORS = (ValueError, RecursionError)
 _BAD_BYTES = re.compile("[\udc80-\udcff]")
 _WINDOW_BYTES = 1 << 12
 _RETURNED_BYTES = 1 << 14
@@ -179,6 +183,8 @@ class Document:
         self._interrupted = False
         """Whether another trace begins inside this one."""
         self._is_array = False
+        self._passed_bracket = False
+        """Whether a bracket was passed over that may have begun another trace."""
 
     def read(self) -> None:
         """Read everything. Raises `UnreadableError` for a text that is no event trace, and `ReadAgainError` where what
@@ -355,11 +361,20 @@ class Document:
             end, state = self._take_one_by_one(buffer, careful, final=final)
             if state != "more":
                 self._interrupted = state == "another"
-                return self._behind(buffer, end)
+                is_closed = state == "ended" and buffer.bytes[end - 1] == ord("]")
+                text = self._behind(buffer, end)
+                return self._judge_bracket(text) if is_closed and self._passed_bracket else text
             if end == buffer.start:  # an entry larger than the buffer wants more text
                 final = self._fill(buffer, 2 * len(buffer))
             else:
                 buffer.start, careful = end, min(2 * careful, self._into.most_patience)
+
+    def _judge_bracket(self, text: str) -> str:
+        """A bracket before an event was passed over. Where nothing goes on behind the array, it began another trace."""
+        text = self._more(text, _LONGEST_MARK) if len(text) < _LONGEST_MARK else text
+        if not _OBJECT_GOES_ON.match(text):
+            raise ReadAgainError(lists_are_traces=True)
+        return text
 
     def _behind(self, buffer: _Buffer, end: int) -> str:
         """The text behind the array, not much of it at once: many small traces may follow."""
@@ -410,9 +425,7 @@ class Document:
                         return position + 1, "ended"
                     if not final and (head or len(text) - stray.end() < _LONGEST_MARK):
                         return position, "more"
-                    self._count("damaged-event", "events that are not JSON were dropped (a stray ])", text, position)
-                    self.whole = False
-                    position += 1
+                    position = self._pass_over(text, position)
                     continue
                 if not final and not _AFTER_ARRAY.match(text, position):
                     return position, "more"  # what follows tells whether it is the end
@@ -422,27 +435,41 @@ class Document:
                     self._cut("ends inside the event array")
                 return position, "ended" if final else "more"
             head = find_head(text, position, here=True)
-            if head and head.sure:
+            if head and head.sure and (following == "{" or self._is_array or self._later.lists_are_traces):
                 self._cut("is broken off inside the event array, where another trace begins")
                 return position, "another"
-            if head and not final:
+            if head and not head.sure and not final:
                 return position, "more"
+            if _OPENING_BRACKET.match(text, position):
+                self._passed_bracket |= head is not None
+                position = self._pass_over(text, position)
+                continue
             try:
                 value, end = self._strict.raw_decode(readable, position)
+                if not isinstance(value, dict):
+                    behind = _SPACE.match(text, end).end()  # type: ignore[union-attr]
+                    if behind == len(text) and not final:
+                        return position, "more"
+                    _refuse_what_runs_on(text, behind)
             except _DECODING_ERRORS as error:
                 resumed = self._resume(readable, position, error, final=final)
                 if resumed is None:
                     return (len(text), "ended") if final else (position, "more")
                 position = resumed
                 continue
-            if end == len(text) and not final and not isinstance(value, dict):
-                return position, "more"
             value = self._checked(value, text, position, end)
             if constants := self._strict.constants:
                 self._count("not-a-number", KINDS["not-a-number"], text, position, constants)
             self._into.entry(value)
             position = end
         return _SKIP.match(text, position).end(), "more"  # type: ignore[union-attr]
+
+    def _pass_over(self, text: str, position: int) -> int:
+        """Count a bracket that belongs to nothing; gives where to go on."""
+        message = f"events that are not JSON were dropped (a stray {text[position]})"
+        self._count("damaged-event", message, text, position)
+        self.whole = False
+        return position + 1
 
     def _resume(self, text: str, position: int, error: Exception, *, final: bool) -> int | None:
         """Where to go on after an entry that does not decode; None to wait for more text, or at its end."""
@@ -539,7 +566,7 @@ class Document:
             return
         if not self.whole:
             raise UnreadableError(self.path, "is cut or damaged before its traceEvents")
-        keys = ", ".join(list(self.metadata)[:6]) or "no keys"
+        keys = ", ".join(" ".join(key.split()) for key in list(self.metadata)[:6]) or "no keys"
         if "rocprofiler-sdk-tool" in self.metadata:
             keys += ": rocprofv3's own format, which is not read"
         raise NotATraceError(self.path, f"holds no traceEvents (a JSON object with {keys})")
@@ -597,6 +624,13 @@ class Document:
 def _readable(text: str) -> str:
     """The text with bytes that are no UTF-8 replaced, each by one character: places stay the same."""
     return text if text.isascii() else _BAD_BYTES.sub("\ufffd", text)
+
+
+def _refuse_what_runs_on(text: str, behind: int) -> None:
+    """A value that is no event and is not followed by another entry: its end is the begin of something else, as where
+    a stray quote before an event makes a string of the text up to its first key. Raises `ValueError`."""
+    if text[behind : behind + 1] not in (",", "]", ""):
+        raise ValueError("text between two events")
 
 
 def _may_go_on(error: Exception, text: str, start: int) -> bool:

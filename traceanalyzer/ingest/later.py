@@ -83,19 +83,21 @@ class Judgement(NamedTuple):
 
 
 class ReadAgainError(Exception):
-    """What later traces say of themselves was known too late: the file is to be read again with that knowledge."""
+    """What later traces are was known too late: the file is to be read again with that knowledge, as `later`."""
 
-    def __init__(self, known: Sequence[Identity]) -> None:
-        super().__init__("later traces say behind their events what they are")
-        self.known = known
+    def __init__(self, known: Sequence[Identity] = (), *, lists_are_traces: bool = False) -> None:
+        super().__init__("what stands in the file is known only behind it")
+        self.later = LaterTraces(known, lists_are_traces=lists_are_traces)
 
 
 class LaterTraces:
     """Judges the later traces of one file, in their order."""
 
-    def __init__(self, known: Sequence[Identity] = ()) -> None:
-        """`known`: what an earlier reading found, for each later trace."""
+    def __init__(self, known: Sequence[Identity] = (), *, lists_are_traces: bool = False) -> None:
+        """`known`: what an earlier reading found, for each later trace. `lists_are_traces`: a list of events among the
+        events of an object is another trace, and its bracket no stray one, as an earlier reading found at its end."""
         self._known = known
+        self.lists_are_traces = lists_are_traces
         self._first = Identity(None, None)
         self._identities: list[Identity] = []
         self._judgements: list[Judgement] = []
@@ -125,7 +127,7 @@ class LaterTraces:
     def finish(self, losses: Losses) -> None:
         """Count them. Raises `ReadAgainError` if one was not what it seemed to be before its events."""
         if self._misjudged:
-            raise ReadAgainError(self._identities)
+            raise ReadAgainError(self._identities, lists_are_traces=self.lists_are_traces)
         pairs = list(zip(self._identities, self._judgements, strict=True))
         kept = [identity for identity, judgement in pairs if judgement.ours]
         left = [identity for identity, judgement in pairs if not judgement.ours]

@@ -174,13 +174,16 @@ def _noting(file: LoadedFile, reason: str) -> LoadedFile:
 
 
 def _parse(path: str, wanted: frozenset[str], writer: EntryWriter | None, progress: Progress | None) -> LoadedFile:
-    """Read the file itself, twice where only its end tells what stands in it."""
-    try:
-        return _parse_once(path, wanted, writer, progress, LaterTraces())
-    except ReadAgainError as error:
-        if not _is_regular(path):
-            raise UnreadableError(path, "holds several traces; to be told apart, they must come from a file") from error
-        return _parse_once(path, wanted, None, None, LaterTraces(error.known))
+    """Read the file itself, again where only its end tells what stands in it."""
+    later = LaterTraces()
+    while True:  # three times at most: where its traces begin, then whose they are
+        try:
+            return _parse_once(path, wanted, writer, progress, later)
+        except ReadAgainError as error:
+            if not _is_regular(path):
+                reason = "holds several traces; to be told apart, they must come from a file"
+                raise UnreadableError(path, reason) from error
+            writer, progress, later = None, None, error.later
 
 
 def _parse_once(

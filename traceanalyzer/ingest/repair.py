@@ -34,7 +34,7 @@ _NOT_A_NUMBER = re.compile(r"[+-]?(?:nan(?:\(\w*\))?|inf(?:inity)?|1\.#\w+)", re
 _WORDS = {"true", "false", "null"}
 #: Keys whose values are never free text: what looks like a quote inside them is damage.
 _PLAIN_KEYS = {"ph", "cat", "pid", "tid", "ts", "dur", "id", "s", "bp"}
-_SWALLOWED_KEY = re.compile(r'"(?:ph|cat|pid|tid|ts|dur|args)"\s*:')
+_SWALLOWED = re.compile(r'"(?:ph|cat|pid|tid|ts|dur|args)"\s*:|\}\s*,\s*\{\s*"')
 #: What follows a quote that ends a value of an object.
 _AFTER_VALUE = re.compile(r'\s*(?:[}\]]|,\s*(?:"[^"\\]{0,80}"\s*:|[\[{]))')
 
@@ -126,7 +126,7 @@ def _whole_string(text: str, token: re.Match[str], position: int, limit: int, ki
     first = token.start(2)
     quote = text.find('"', position, limit)
     while quote >= 0:
-        if _SWALLOWED_KEY.search(text, first, quote):
+        if _SWALLOWED.search(text, first, quote):
             return string, position  # the quote that is missing is the one that ends it: damage
         if _AFTER_VALUE.match(text, quote + 1):
             kinds["unescaped-quote"] += 1
