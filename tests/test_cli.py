@@ -19,7 +19,7 @@ import pytest
 from builders import Event, kernel, launch, memcpy, op, write_trace
 
 from traceanalyzer import __version__, cli
-from traceanalyzer.cli import COMMANDS
+from traceanalyzer.cli import COMMANDS, SUMMARIES
 from traceanalyzer.cli.notes import MOST_LINES, note_lines
 from traceanalyzer.cli.options import DEFAULT_LIMIT, between, labels, ranks
 from traceanalyzer.errors import TraceAnalyzerError
@@ -97,6 +97,16 @@ def test_help_starts_without_loading_anything_heavy(args: list[str]) -> None:
     done = subprocess_of("-c", script, *args)
     assert (done.returncode, done.stderr.strip()) == (0, "set()")
     assert "traceanalyze" in done.stdout
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    """`--help` loads no command: an entry of `cli.SUMMARIES` is the first sentence of the command's own help."""
+    said = {name: cli.cli.get_command(click.Context(cli.cli), name) for name in COMMANDS}
+    helps = {name: " ".join((command.help or "").split("\n\n")[0].split()) for name, command in said.items() if command}
+    assert helps == SUMMARIES
+    listing = "print(*[name for name in sys.modules if name.startswith('traceanalyzer.cli.')])"
+    loaded = subprocess_of("-c", f"import sys; from traceanalyzer.cli import main; main(['--help']); {listing}")
+    assert loaded.stdout.splitlines()[-1] == ""
 
 
 def test_without_a_command_there_is_help(run: Run) -> None:

@@ -14,8 +14,9 @@ from shared import CORPUS, corpus_files, needs_corpus
 from strategies import linked_ranks
 
 import traceanalyzer as ta
-from traceanalyzer.analyses.origins import NESTED, REASONS, origins
-from traceanalyzer.choices import ORIGINS, Origin
+from traceanalyzer.analyses.origins import origins
+from traceanalyzer.analyses.unknown_origins import REASONS
+from traceanalyzer.choices import NESTED, ORIGINS, Origin
 from traceanalyzer.cli import main
 
 

@@ -8,6 +8,8 @@ from typing import Literal, get_args
 By = Literal["name", "short", "class", "op", "module", "annotation", "stack", "shape"]
 #: Those of them that say where kernels come from on the host.
 Origin = Literal["op", "module", "annotation", "stack", "shape"]
+#: Those of them whose groups lie in each other.
+NESTED: tuple[Origin, ...] = ("op", "module", "annotation")
 #: What its rows are ordered by.
 Sort = Literal["total", "self", "count", "mean", "p50", "p99", "min", "max", "sm_fill", "name"]
 #: What the rows of the audit of class rules are ordered by.

@@ -14,9 +14,12 @@ Results are sorted by the keys, then by start.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
+
+if TYPE_CHECKING:
+    import numpy as np
 
 START, END = "start_ns", "end_ns"
 
@@ -94,6 +97,8 @@ def uncovered(stretches: pl.DataFrame, covered: pl.DataFrame, by: Sequence[str])
 
 def _uncovered_of_group(stretches: pl.DataFrame, start: np.ndarray, end: np.ndarray) -> pl.DataFrame:
     """Cut stretches where the covered intervals (disjoint, in order) lie."""
+    import numpy as np  # here, not at the top: it takes as long to import as a small question takes to answer
+
     since, until = stretches[START].to_numpy(), stretches[END].to_numpy()
     first = np.searchsorted(end, since, "right")
     last = np.maximum(np.searchsorted(start, until, "left"), first)

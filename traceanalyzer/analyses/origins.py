@@ -18,30 +18,6 @@ from traceanalyzer.analyses.nesting import NONE, Ints, at, nearest
 from traceanalyzer.choices import Origin
 from traceanalyzer.trace import Trace
 
-#: Why the group of a kernel is unknown, in words.
-REASONS = {
-    "no-correlation": "no correlation id",
-    "no-launch": "launch call not recorded",
-    "graph-replay": "replayed from a graph",
-    "no-operators": "no operators recorded",
-    "no-python": "no python calls recorded",
-    "no-modules": "no nn.Module calls recorded",
-    "no-annotations": "no annotations recorded",
-    "no-shapes": "no input shapes recorded",
-    "outside": "launched outside of all",
-}
-#: How to record what would tell.
-REMEDIES = {
-    "no-launch": "record from before the launch, with ProfilerActivity.CPU",
-    "graph-replay": "--capture FILE takes a trace of the capture of the graph",
-    "no-operators": "record with ProfilerActivity.CPU",
-    "no-python": "record with with_stack=True",
-    "no-modules": "record with with_stack=True, or with_modules=True for TorchScript",
-    "no-annotations": "mark ranges with torch.profiler.record_function",
-    "no-shapes": "record with record_shapes=True",
-}
-#: The kinds of groups that lie in each other.
-NESTED: tuple[Origin, ...] = ("op", "module", "annotation")
 _MODULE, _NUMBER = "nn.Module: ", r"_\d+$"
 #: Frames of torch and triton say where those are, not where the program is; so do frames that are no file.
 _INTERNAL = r"(^|/)(torch|triton)/|^<|^threading\.py|^contextlib\.py|/contextlib\.py"
@@ -60,7 +36,7 @@ class Origins:
 
 
 def origins(trace: Trace, by: Origin, *, capture: Trace | None = None) -> Origins:
-    """The groups of all device activity of a trace; see `REASONS` for those that have none.
+    """The groups of all device activity of a trace; see `unknown_origins.REASONS` for those that have none.
 
     With the trace of a `capture`, kernels of the graphs captured in it have the operators, modules, stacks and shapes
     that it knows. The ranges around them are those of the replay.

@@ -10,10 +10,9 @@ from traceanalyzer.analyses.arguments import Values, labels, need_choice, need_t
 from traceanalyzer.analyses.device_time import device_time
 from traceanalyzer.analyses.impossible import clipped, impossible_in
 from traceanalyzer.analyses.labels import Paths, compiled, label, matching, rule_table
-from traceanalyzer.analyses.origins import NESTED, origins
 from traceanalyzer.analyses.ratio import ratio, rounded_mean
 from traceanalyzer.analyses.sm_fill import sm_fill, with_blocks_and_sms
-from traceanalyzer.choices import BYS, ORIGINS, SORTS, By, Sort
+from traceanalyzer.choices import BYS, NESTED, ORIGINS, SORTS, By, Sort
 from traceanalyzer.classify.rules import CLASSES, RuleTable
 from traceanalyzer.text import natural_key
 from traceanalyzer.trace import Trace
@@ -138,6 +137,8 @@ def _grouped(
         groups = labelled.select("kind", "name", group=pl.col(_KEY[by]).cast(pl.Categorical))
         grouped = launches.join(groups, on=["kind", "name"], how="left", nulls_equal=True)
         return ["run", "group"], grouped, []
+    from traceanalyzer.analyses.origins import origins  # links take long to import, and no name needs them
+
     found = origins(trace, by, capture=capture)
     key = ["run", "group", "reason"]
     unknown = found.own.filter(pl.col("group").is_null())

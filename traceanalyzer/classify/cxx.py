@@ -28,29 +28,37 @@ OPENING = {closing: opening for opening, closing in CLOSING.items()}
 ANONYMOUS = frozenset({"(anonymous namespace)", "{anonymous}", "<unnamed>", "`anonymous namespace'"})
 
 # Every alternative consumes at least one character and none can match the same text in two ways: linear.
+# Words come first since most tokens are words; `operator<` is none.
 _TOKEN = re.compile(
-    r"\(anonymous namespace\)|\{anonymous\}|<unnamed>|`anonymous namespace'"
+    r"(?!operator)[\w$.@']+"
+    r"|\(anonymous namespace\)|\{anonymous\}|<unnamed>|`anonymous namespace'"
     r"|operator(?:\(\)|\[\]|<=>|->\*?|<<=?|>>=?|&&|\|\||\+\+|--|[-+*/%^&|!=<>]=?|[~,])"
     r"|[\w$.@']+"
     r"|::|->|\s+|.",
     re.DOTALL,
 )
+#: What is more than a word: everything else only has to be told from white space.
+_SIGNS = frozenset({*CLOSING, *OPENING, ","})
 
 
 def parse(text: str) -> list[Item]:
     """The name as a list of words and groups. White space is one blank, unbalanced brackets are words."""
     root = Group("")
+    innermost, part = root, root.parts[0]
     open_groups = [root]
     open_count = dict.fromkeys(CLOSING, 0)
-    for match in _TOKEN.finditer(text):
-        token = match.group()
-        innermost = open_groups[-1]
-        part = innermost.parts[-1]
-        if token in CLOSING and _opens(token, part):
-            group = Group(token)
-            part.append(group)
-            open_groups.append(group)
+    for token in _TOKEN.findall(text):
+        if token not in _SIGNS:
+            if not token.isspace():
+                part.append(token)
+            elif part:
+                part.append(" ")
+        elif token in CLOSING and _opens(token, part):
+            innermost = Group(token)
+            part.append(innermost)
+            open_groups.append(innermost)
             open_count[token] += 1
+            part = innermost.parts[0]
         elif token in OPENING and open_count[OPENING[token]] and not _is_greater_than(token, innermost):
             while True:  # brackets left open inside this one end with it
                 closed = open_groups.pop()
@@ -58,12 +66,12 @@ def parse(text: str) -> list[Item]:
                 _strip(closed.parts[-1])
                 if closed.bracket == OPENING[token]:
                     break
+            innermost = open_groups[-1]
+            part = innermost.parts[-1]
         elif token == "," and innermost is not root:
             _strip(part)
-            innermost.parts.append([])
-        elif token.isspace():
-            if part:
-                part.append(" ")
+            part = []
+            innermost.parts.append(part)
         else:
             part.append(token)
     return root.parts[0]

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from traceanalyzer.classify import cxx, mangled
 from traceanalyzer.classify.arguments import Known, argument_texts, full_text, lambda_text, library_summary
+from traceanalyzer.classify.cxx import Group
 from traceanalyzer.classify.paths import Segment, function_of, items_of, path_of, unwrap
 from traceanalyzer.classify.words import ELLIPSIS, elide, shorten_word
 
@@ -22,6 +23,7 @@ _GOAL = 60  # what a name should fit in
 _LIMIT = 76  # what it may take before arguments are left out
 _LONGEST = 96  # what no short name exceeds, whatever the name is
 _LEAST = 24  # characters that the first telling argument gets in any case
+_DEPTHS = (1, 2, 3, 6)  # of arguments in arguments
 _SAYS_LITTLE = 8  # arguments up to this length are numbers, data types and booleans
 
 # Name spaces that tell a reader nothing; the library's own name (vllm, cudnn, flashinfer) is kept.
@@ -125,7 +127,7 @@ def readable(name: str) -> str:
 
 
 def _fit(path: list[Segment]) -> str:
-    """The most detailed text that fits, arguments first losing their own arguments, then left out."""
+    """The most detailed text that fits: at first arguments without their own, of long templates the smallest part."""
     last = path[-1]
     name = shorten_word(_qualified(path))
     summary = library_summary(last)
@@ -133,14 +135,22 @@ def _fit(path: list[Segment]) -> str:
         return f"{name}<{', '.join(summary)}>"
     if last.arguments is None:
         return name + lambda_text(last.lambda_types)
-    shown: list[str] = []
     known: Known = {}
-    for depth in (6, 3, 2, 1):
-        shown = argument_texts(last.arguments.parts, depth, known)
-        text = f"{name}<{', '.join(shown)}>" if shown else name
-        if len(text) <= _GOAL:
-            return text
-    return text if len(text) <= _LIMIT else f"{name}<{_cut(shown, _LIMIT - len(name) - 2)}>"
+    text, shown = _with_arguments(name, last.arguments, _DEPTHS[0], known)
+    if len(text) > _LIMIT:
+        return f"{name}<{_cut(shown, _LIMIT - len(name) - 2)}>"
+    for depth in _DEPTHS[1:]:
+        longer, _ = _with_arguments(name, last.arguments, depth, known)
+        if len(longer) > _GOAL:
+            break
+        text = longer
+    return text
+
+
+def _with_arguments(name: str, arguments: Group, depth: int, known: Known) -> tuple[str, list[str]]:
+    """The name with its arguments, their own down to `depth`; and those arguments."""
+    shown = argument_texts(arguments.parts, depth, known)
+    return f"{name}<{', '.join(shown)}>" if shown else name, shown
 
 
 def _cut(shown: list[str], room: int) -> str:

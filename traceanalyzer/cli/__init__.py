@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import click
 
 from traceanalyzer._version import __version__
-from traceanalyzer.cli import config
 from traceanalyzer.errors import OutputError, TraceAnalyzerError
 from traceanalyzer.render.pipe import abandon_standard_output
 from traceanalyzer.text import did_you_mean
@@ -36,12 +35,29 @@ COMMANDS = {
     "schema": "traceanalyzer.cli.schema",
     "cache": "traceanalyzer.cli.cache",
 }
+#: What `--help` says of each, so that it need not load them: the first sentence of a command's own help.
+SUMMARIES = {
+    "info": "What is in these files?",
+    "findings": "What is wrong here?",
+    "top-kernels": "Which kernels does the GPU time go to?",
+    "breakdown": "Where did every nanosecond go?",
+    "classes": "Which class has each kernel, by which rule, and what does no rule know?",
+    "occupancy": "Which kernels cannot fill the GPU?",
+    "bandwidth": "How far is each kernel from what the hardware can do?",
+    "idle-gaps": "Why is the GPU idle?",
+    "timeline": "When was the GPU busy with what, and when was it idle?",
+    "steps": "What does a step take, and how much of it is the GPU idle?",
+    "launches": "How does work get to the GPU?",
+    "scaling": "Which part of a step grows with the context?",
+    "schema": "What do the tables hold?",
+    "cache": "What does the store of parsed tables hold?",
+}
 PROGRAM = "traceanalyze"
 INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
-    """Loads a command's module when the command is run or listed. Those modules import nothing heavy at their top."""
+    """Loads a command's module when the command is run. Those modules import nothing heavy at their top."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """In the order of the table above: the most asked first."""
@@ -51,6 +67,17 @@ class LazyGroup(click.Group):
         """The command of that name."""
         module = COMMANDS.get(cmd_name)
         return importlib.import_module(module).command if module else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands with their summaries."""
+        room = formatter.width - 6 - max(map(len, COMMANDS))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._summary(ctx, name).get_short_help_str(room)) for name in COMMANDS])
+
+    def _summary(self, ctx: click.Context, name: str) -> click.Command:
+        """A command that only has the help of the one of that name, or that one."""
+        known = click.Command(name, help=SUMMARIES.get(name))
+        return known if known.help else self.get_command(ctx, name) or known
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -100,6 +127,8 @@ def cli(ctx: click.Context) -> None:
     traces of PyTorch 1.8 to 2.13 (CUDA, ROCm, XPU), those of other GPU producers by a rule each (nsys exports, rocprof,
     Ascend msprof, CUPTI dumps, Intel unitrace, JAX/XLA, Triton Proton), and any other Chrome trace as plain slices.
     """
+    from traceanalyzer.cli import config
+
     ctx.default_map = config.defaults(ctx.invoked_subcommand)
 
 

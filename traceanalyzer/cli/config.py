@@ -25,11 +25,6 @@ from traceanalyzer.cli.options import WholeNumber
 from traceanalyzer.errors import UsageError
 from traceanalyzer.text import did_you_mean
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 
 def path() -> Path:
     """Where the configuration file is looked for."""
@@ -65,11 +60,22 @@ def _default_map(command: click.Command | None, wanted: Mapping[str, Any]) -> di
 
 def _content() -> dict[str, Any]:
     try:
-        return tomllib.loads(path().read_text(encoding="utf-8"))
+        text = path().read_text(encoding="utf-8")
+        return _toml(text)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:  # ValueError: neither TOML nor UTF-8
         raise UsageError(f"{path()}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _toml(text: str) -> dict[str, Any]:
+    # here, not at the top: most users have no such file
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    return tomllib.loads(text)
 
 
 def _options_by_command() -> dict[str, dict[str, click.Option]]:

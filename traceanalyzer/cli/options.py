@@ -9,7 +9,6 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +61,8 @@ def between(text: str) -> tuple[int | None, int | None]:
 
 
 def _ms_to_ns(text: str | None) -> int | None:
+    from decimal import Decimal  # here, not at the top: few command lines have a time
+
     return int(Decimal(text) * 1_000_000) if text else None
 
 

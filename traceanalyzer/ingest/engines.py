@@ -15,10 +15,11 @@ def choose() -> Engine:
     """The engine for the next file. Raises `UsageError` where the one that is asked for does not exist."""
     # here, not at the top: what lies in the store is read without an engine, and half as much needs to be imported
     from traceanalyzer.ingest.native_engine import NativeEngine, is_built
-    from traceanalyzer.ingest.python_engine import PythonEngine
 
     asked = os.environ.get(ENGINE_VARIABLE) or ("native" if is_built() else "python")
     if asked == "python":
+        from traceanalyzer.ingest.python_engine import PythonEngine
+
         return PythonEngine()
     if asked != "native":
         raise UsageError(f"{ENGINE_VARIABLE} must be native or python, not {asked!r}")

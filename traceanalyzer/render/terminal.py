@@ -13,10 +13,8 @@ import os
 from collections.abc import Iterator
 from typing import IO
 
-from rich.console import Console
-from rich.text import Text
-
 from traceanalyzer.render import cells, layout
+from traceanalyzer.render.styled import Line, Pen, Piece, line
 from traceanalyzer.report import Report, Section
 from traceanalyzer.text import visible
 
@@ -31,21 +29,11 @@ _CLASS_STYLES = {
 _LEVEL_STYLES = {"warning": "yellow", "error": "red"}
 
 
-class _Console(Console):
-    """A console that leaves it to its caller what a closed pipe means."""
-
-    def on_broken_pipe(self) -> None:
-        """Called while a `BrokenPipeError` is handled."""
-        raise
-
-
 def write(report: Report, file: IO[str], *, plain: bool = False) -> None:
     """Draw the whole report on a text stream; `plain` is without colours whatever the environment says."""
-    width = _width(file)
-    console = _Console(file=file, force_terminal=False if plain else None, highlight=False, markup=False, emoji=False)
-    for line in _lines(report, width):
-        line.rstrip()
-        console.print(line, soft_wrap=True)
+    pen = Pen(file, plain=plain)
+    for each in _lines(report, _width(file)):
+        pen.write(each)
 
 
 def _width(file: IO[str]) -> int | None:
@@ -61,32 +49,32 @@ def _width(file: IO[str]) -> int | None:
         return 80
 
 
-def _lines(report: Report, width: int | None) -> Iterator[Text]:
+def _lines(report: Report, width: int | None) -> Iterator[Line]:
     tables = [list(layout.with_bars(cells.text_columns(section), section)) for section in report.sections]
     fitted = layout.fit(tables, width)
     for number, (section, fitting) in enumerate(zip(report.sections, fitted, strict=True)):
         if number:
-            yield Text()
+            yield line("")
         yield from _section(section, fitting, width)
     shown = [fitting for section, fitting in zip(report.sections, fitted, strict=True) if not section.frame.is_empty()]
     left_out = dict.fromkeys(heading for fitting in shown for heading in fitting.left_out)
     if left_out:
         yield from _dim(f"not shown at this width: {', '.join(left_out)}{_TO_SEE_THEM}", width)
     if report.definitions:
-        yield Text()
+        yield line("")
         yield from _definitions(report, width)
 
 
-def _section(section: Section, fitted: layout.Fitted, width: int | None) -> Iterator[Text]:
+def _section(section: Section, fitted: layout.Fitted, width: int | None) -> Iterator[Line]:
     if section.title:
-        yield Text(visible(section.title), _BOLD)
-    yield from map(Text, layout.filled(map(cells.fact, section.facts), "  ·  ", width))
+        yield line(visible(section.title), _BOLD)
+    yield from map(line, layout.filled(map(cells.fact, section.facts), "  ·  ", width))
     if section.columns and (section.title or section.facts):
-        yield Text()
+        yield line("")
     if not section.columns:
         return
     if section.frame.is_empty():
-        yield Text(section.empty)
+        yield line(section.empty)
     else:
         yield from _table(section, fitted)
     if section.remainder:
@@ -95,17 +83,18 @@ def _section(section: Section, fitted: layout.Fitted, width: int | None) -> Iter
         yield from _dim(footnote, width)
 
 
-def _dim(text: str, width: int | None) -> Iterator[Text]:
-    return (Text(line, _DIM) for line in layout.wrapped(text, width))
+def _dim(text: str, width: int | None) -> Iterator[Line]:
+    return (line(each, _DIM) for each in layout.wrapped(text, width))
 
 
-def _table(section: Section, fitted: layout.Fitted) -> Iterator[Text]:
-    for line, style in zip(layout.heading_lines(fitted), (_BOLD, _DIM), strict=False):
-        yield Text(layout.GAP.join(line), style)
-    yield Text("─" * (sum(fitted.widths) + len(layout.GAP) * (len(fitted.widths) - 1)), _DIM)
+def _table(section: Section, fitted: layout.Fitted) -> Iterator[Line]:
+    for each, style in zip(layout.heading_lines(fitted), (_BOLD, _DIM), strict=False):
+        yield line(layout.GAP.join(each), style)
+    yield line("─" * (sum(fitted.widths) + len(layout.GAP) * (len(fitted.widths) - 1)), _DIM)
     for row, styles in enumerate(_styles(section, fitted)):
-        for line in layout.row_lines(fitted, row):
-            yield Text(layout.GAP).join(Text(*cell) for cell in zip(line, styles, strict=True))
+        for each in layout.row_lines(fitted, row):
+            found = [(Piece(layout.GAP), Piece(*cell)) for cell in zip(each, styles, strict=True)]
+            yield tuple(piece for pair in found for piece in pair)[1:]
 
 
 def _styles(section: Section, fitted: layout.Fitted) -> Iterator[list[str]]:
@@ -123,11 +112,11 @@ def _styles(section: Section, fitted: layout.Fitted) -> Iterator[list[str]]:
         yield styles
 
 
-def _definitions(report: Report, width: int | None) -> Iterator[Text]:
+def _definitions(report: Report, width: int | None) -> Iterator[Line]:
     headings = {column.name: column.heading for section in report.sections for column in section.columns}
-    yield Text("What the figures mean", _BOLD)
+    yield line("What the figures mean", _BOLD)
     for name, meaning in report.definitions.items():
         heading = headings.get(name) or name.removesuffix("_ns").replace("_", " ")
         first, *more = layout.wrapped(f"{heading}: {meaning}", width, indent="  ")
-        yield Text.assemble((heading, _BOLD), first[len(heading) :])
-        yield from map(Text, more)
+        yield Piece(heading, _BOLD), Piece(first[len(heading) :])
+        yield from map(line, more)

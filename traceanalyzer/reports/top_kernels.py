@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from traceanalyzer.analyses import overview, top_kernels
-from traceanalyzer.analyses.origins import REASONS, REMEDIES
+from traceanalyzer.analyses.unknown_origins import REASONS, REMEDIES
 from traceanalyzer.choices import By, Sort
 from traceanalyzer.notes import Note
 from traceanalyzer.report import Column, Remainder, Report, Section
