@@ -191,6 +191,20 @@ def test_members_behind_a_damaged_one_are_read(tmp_path: Path) -> None:
     assert names(trace)[-(39 - behind) :] == NAMES[behind + 1 :]
 
 
+def test_members_that_a_damaged_one_ran_into_are_read(tmp_path: Path) -> None:
+    """Found by damaging at random: what the damaged member took for its own content are the next ones."""
+    text = TEXTS["compact"].encode()
+    parts = [gzip.compress(part, 0) for part in (text[:3000], text[3000:3100], text[3100:])]
+    longer = bytearray(parts[0])
+    head = longer.index((3000).to_bytes(2, "little"), 10)  # the length of the only stored block
+    longer[head : head + 4] = (3200).to_bytes(2, "little") + (0xFFFF - 3200).to_bytes(2, "little")
+    trace = read_bytes(tmp_path, bytes(longer) + parts[1] + parts[2])
+    assert {"gzip-damaged", "gzip-resumed"} <= codes(trace).keys()
+    behind = whole_events_before(text.decode(), 3000)
+    assert names(trace)[:behind] == NAMES[:behind]
+    assert names(trace)[-(39 - behind) :] == NAMES[behind + 1 :]
+
+
 def test_what_a_damaged_member_gave_may_be_wrong(tmp_path: Path) -> None:
     """A flipped bit in deflated data changes text before it is noticed: only the checksum tells, at the end."""
     text = TEXTS["compact"].encode()

@@ -36,6 +36,8 @@ crc32: Callable[..., int] = _inflate.crc32
 GZIP_MAGIC = b"\x1f\x8b"
 _MEMBER_HEAD = b"\x1f\x8b\x08"
 _TRIAL_BYTES = 1 << 12
+#: A damaged member may run on into the next ones before its damage shows: so far back they are looked for.
+_OVERRUN_BYTES = 1 << 20
 COMPRESSED_BLOCK = 16 << 10
 PLAIN_BLOCK = 64 << 10
 INFLATED_BLOCK = 100_000
@@ -224,7 +226,7 @@ class Source:
         self.losses.add("gzip-damaged", f"compressed data is damaged ({error}){doubt}", at=end)
         if not seekable:
             return b""
-        position = _next_header(handle, end)
+        position = _next_header(handle, max(member.start + 1, end - _OVERRUN_BYTES))
         handle.seek(position)
         self.file_bytes = position
         data = self.read(handle, COMPRESSED_BLOCK)
@@ -287,7 +289,8 @@ class _Member:
     """One gzip member while it is inflated."""
 
     def __init__(self, start: int, text_start: int) -> None:
-        self._start = start
+        self.start = start
+        """Where it begins in the file."""
         self.text_start = text_start
         """How much JSON text the members before it gave."""
         self._object = _inflate.decompressobj(31)
@@ -322,8 +325,8 @@ class _Member:
     def again(self, handle: BinaryIO) -> Generator[bytes, None, int]:
         """Inflate from the start with the standard library, yield what was not delivered yet, up to the damage;
         give the place of the damage in the file."""
-        handle.seek(self._start)
-        slow, position, skip = zlib.decompressobj(31), self._start, self._delivered
+        handle.seek(self.start)
+        slow, position, skip = zlib.decompressobj(31), self.start, self._delivered
         while data := handle.read(COMPRESSED_BLOCK):
             step = len(data)
             while data:
