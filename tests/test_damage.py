@@ -573,8 +573,12 @@ def test_a_list_that_begins_between_two_events_is_told_by_its_end(tmp_path: Path
         assert names(trace) == [*NAMES[:8], *([f"k{i}" for i in range(40, 43)] if len(behind) > 1 else [])]
         assert codes(trace).keys() - {"concatenated"} == {"json-cut", "other-rank-inside"}
         stray = read_bytes(tmp_path, (text[:cut] + "[" + text[cut:] + behind).encode())
+        nothing_between = text[: text.rindex("}", 0, cut) + 1] + a_trace("bare", 20, 5) + text[cut:]
+        without_comma = read_bytes(tmp_path, nothing_between.encode())
     assert names(stray)[:20] == NAMES[:20]
     assert codes(stray).keys() - {"concatenated"} == {"damaged-event"}
+    assert names(without_comma)[:8] == NAMES[:8]
+    assert not {f"k{i}" for i in range(20, 25)} & set(names(without_comma))
 
 
 def test_remains_of_a_longer_trace_behind_a_shorter_one_are_not_read(tmp_path: Path) -> None:
@@ -588,6 +592,18 @@ def test_remains_of_a_longer_trace_behind_a_shorter_one_are_not_read(tmp_path: P
 def test_a_refusal_is_one_line_whatever_the_keys(tmp_path: Path) -> None:
     with pytest.raises(ta.UnreadableError, match=r"holds no traceEvents \(a JSON object with a b, c\)"):
         read_bytes(tmp_path, b'{"a\nb": 1, "c": 2}')
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("size", [41, 100_000])
+def test_remains_that_begin_with_a_brace_are_not_read(tmp_path: Path, size: int) -> None:
+    """Found by damaging at random: a brace in a name of the longer trace stood behind the shorter one."""
+    shorter, longer = a_trace("bare", 0, 20), a_trace("bare", 20, 40)
+    remains = '{lambda(long)#1}>(float)"' + longer[longer.index(",", longer.index('"k45"')) :]
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, (shorter + remains).encode())
+    assert names(trace) == NAMES[:20]
+    assert codes(trace).keys() - {"damaged-metadata"} == {"trailing-text"}
 
 
 @pytest.mark.usefixtures("engine")

@@ -41,8 +41,8 @@ _EVENT_BEGINS = re.compile(r"(\}\s*,\s*)?(\{)\s*\"(?:ph|name|cat|args|pid|tid|ts
 #: Where the text between two events is damaged as well, so many places are tried.
 _MOST_TRIES = 20
 _ARRAY_ENDS = re.compile(r"\}\s*(\])\s*(?:\}|,\s*\"|$)")
-#: No array of events ends where another object follows.
-_STRAY_BRACKET = re.compile(r"\]\s*,?\s*\{")
+#: No array of events ends where another object follows. (At the end of the text: where one may follow.)
+_STRAY_BRACKET = re.compile(r"\]\s*,?\s*(\{)\s*(?:\"|\Z)")
 #: Nor are events lists of events.
 _OPENING_BRACKET = re.compile(r"\[\s*\{")
 #: What follows an array in its object, and no array that is a trace of its own.
@@ -183,6 +183,9 @@ class Document:
         self._interrupted = False
         """Whether another trace begins inside this one."""
         self._is_array = False
+        self._awaits_entry = True
+        """Whether an entry has to follow: where a list of events does, its bracket is a stray one, unless another trace
+        begins there. Behind damage, or without a comma before it, it is another trace in any case."""
         self._passed_bracket = False
         """Whether a bracket was passed over that may have begun another trace."""
 
@@ -357,20 +360,21 @@ class Document:
             taken = self._into.take(buffer.bytes, buffer.start, buffer.end)
             if taken > buffer.start:
                 buffer.start, careful = taken, self._into.patience
+                self._awaits_entry = _ends_with_comma(buffer.bytes, taken)
                 continue
             end, state = self._take_one_by_one(buffer, careful, final=final)
             if state != "more":
                 self._interrupted = state == "another"
-                is_closed = state == "ended" and buffer.bytes[end - 1] == ord("]")
                 text = self._behind(buffer, end)
-                return self._judge_bracket(text) if is_closed and self._passed_bracket else text
+                return self._judge_bracket(text) if self._passed_bracket else text
             if end == buffer.start:  # an entry larger than the buffer wants more text
                 final = self._fill(buffer, 2 * len(buffer))
             else:
                 buffer.start, careful = end, min(2 * careful, self._into.most_patience)
 
     def _judge_bracket(self, text: str) -> str:
-        """A bracket before an event was passed over. Where nothing goes on behind the array, it began another trace."""
+        """A bracket before an event was passed over. Unless the object goes on behind the array, it may have begun
+        another trace, and what is in doubt is left out."""
         text = self._more(text, _LONGEST_MARK) if len(text) < _LONGEST_MARK else text
         if not _OBJECT_GOES_ON.match(text):
             raise ReadAgainError(lists_are_traces=True)
@@ -416,14 +420,14 @@ class Document:
         (or, in the `final` text, everything) ended there, or another trace begins."""
         position, readable = 0, _readable(text)
         while position < most:
-            position = _SKIP.match(text, position).end()  # type: ignore[union-attr]
+            position = self._skip(text, position)
             following = text[position : position + 1]
             if following == "]":
                 if stray := _STRAY_BRACKET.match(text, position):
-                    head = find_head(text, stray.end() - 1, here=True)
+                    head = find_head(text, stray.start(1), here=True)
                     if head and head.sure:
                         return position + 1, "ended"
-                    if not final and (head or len(text) - stray.end() < _LONGEST_MARK):
+                    if not final and (head or len(text) - stray.start(1) < _LONGEST_MARK):
                         return position, "more"
                     position = self._pass_over(text, position)
                     continue
@@ -435,7 +439,7 @@ class Document:
                     self._cut("ends inside the event array")
                 return position, "ended" if final else "more"
             head = find_head(text, position, here=True)
-            if head and head.sure and (following == "{" or self._is_array or self._later.lists_are_traces):
+            if head and head.sure and (following == "{" or self._begins_traces()):
                 self._cut("is broken off inside the event array, where another trace begins")
                 return position, "another"
             if head and not head.sure and not final:
@@ -455,14 +459,24 @@ class Document:
                 resumed = self._resume(readable, position, error, final=final)
                 if resumed is None:
                     return (len(text), "ended") if final else (position, "more")
-                position = resumed
+                position, self._awaits_entry = resumed, False
                 continue
             value = self._checked(value, text, position, end)
             if constants := self._strict.constants:
                 self._count("not-a-number", KINDS["not-a-number"], text, position, constants)
             self._into.entry(value)
-            position = end
-        return _SKIP.match(text, position).end(), "more"  # type: ignore[union-attr]
+            position, self._awaits_entry = end, False
+        return self._skip(text, position), "more"
+
+    def _skip(self, text: str, position: int) -> int:
+        """Where the next entry begins, behind commas and space."""
+        end = _SKIP.match(text, position).end()  # type: ignore[union-attr]
+        self._awaits_entry |= "," in text[position:end]
+        return end
+
+    def _begins_traces(self) -> bool:
+        """Whether a list of events among the events is another trace."""
+        return self._is_array or not self._awaits_entry or self._later.lists_are_traces
 
     def _pass_over(self, text: str, position: int) -> int:
         """Count a bracket that belongs to nothing; gives where to go on."""
@@ -624,6 +638,10 @@ class Document:
 def _readable(text: str) -> str:
     """The text with bytes that are no UTF-8 replaced, each by one character: places stay the same."""
     return text if text.isascii() else _BAD_BYTES.sub("\ufffd", text)
+
+
+def _ends_with_comma(text: bytearray, end: int) -> bool:
+    return text[max(end - _LONGEST_MARK, 0) : end].rstrip().endswith(b",")
 
 
 def _refuse_what_runs_on(text: str, behind: int) -> None:
