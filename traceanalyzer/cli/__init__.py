@@ -47,6 +47,8 @@ SUMMARIES = {
     "idle-gaps": "Why is the GPU idle?",
     "timeline": "When was the GPU busy with what, and when was it idle?",
     "steps": "What does a step take, and how much of it is the GPU idle?",
+    "account": "What does a step consist of, and what of it did nobody expect?",
+    "imbalance": "Which rank is slow, and who waits for it?",
     "launches": "How does work get to the GPU?",
     "scaling": "Which part of a step grows with the context?",
     "schema": "What do the tables hold?",
