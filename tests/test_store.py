@@ -75,6 +75,18 @@ def read_twice(file: Path) -> tuple[ta.Trace, ta.Trace]:
         return first, ta.read(file)
 
 
+@pytest.mark.parametrize("home", [None, "", "/elsewhere/cache"])
+def test_the_cache_folder_is_that_of_the_platform(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
+    """It is worked out where that is simple, since what knows it for every platform takes a while to import."""
+    from platformdirs import user_cache_dir
+
+    monkeypatch.delenv("TRACEANALYZE_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if home is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", home)
+    assert default_store().root.parent == Path(user_cache_dir("traceanalyzer"))
+
+
 def test_the_second_read_parses_nothing_and_gives_the_same(file: Path) -> None:
     plain = ta.read(file, cache=False)
     assert entries() == []

@@ -27,6 +27,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -257,10 +258,17 @@ class Store:
 def default_store() -> Store:
     """The user's store: TRACEANALYZE_CACHE_DIR or the cache folder of the platform; the limit in GB from
     TRACEANALYZE_CACHE_GB. Raises `UsageError` for a limit that is no number."""
+    root = os.environ.get("TRACEANALYZE_CACHE_DIR") or _cache_folder()
+    return Store(Path(root) / _FOLDER, _limit(os.environ.get("TRACEANALYZE_CACHE_GB")))
+
+
+def _cache_folder() -> str:
+    if sys.platform == "linux":  # as platformdirs has it, which takes a while to import
+        home = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
+        return os.path.join(home, "traceanalyzer")
     from platformdirs import user_cache_dir
 
-    root = os.environ.get("TRACEANALYZE_CACHE_DIR") or user_cache_dir("traceanalyzer")
-    return Store(Path(root) / _FOLDER, _limit(os.environ.get("TRACEANALYZE_CACHE_GB")))
+    return user_cache_dir("traceanalyzer")
 
 
 def _limit(gigabytes: str | None) -> int:

@@ -60,7 +60,7 @@ class Rule:
 
     def matches(self, subject: Subject) -> bool:
         """Whether this rule knows the kernel."""
-        return any(self.pattern.search(text) for text in subject.texts[self.where])
+        return any(map(self.pattern.search, subject.texts[self.where]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -16,7 +16,6 @@ from traceanalyzer.errors import NotATraceError, UnreadableError
 from traceanalyzer.ingest.engines import choose
 from traceanalyzer.ingest.files import STANDARD_INPUT
 from traceanalyzer.ingest.identity import label_of_pid
-from traceanalyzer.ingest.later import LaterTraces, ReadAgainError
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.public import ReadFile
 from traceanalyzer.ingest.raw import ALL_TABLES, Scan
@@ -33,6 +32,9 @@ from traceanalyzer.store import (
     in_background,
     key_of,
 )
+
+if TYPE_CHECKING:
+    from traceanalyzer.ingest.later import LaterTraces
 
 #: Metadata values whose text is longer are not kept in the store: nothing reads them.
 _LONGEST_METADATA = 1 << 16
@@ -175,6 +177,8 @@ def _noting(file: LoadedFile, reason: str) -> LoadedFile:
 
 def _parse(path: str, wanted: frozenset[str], writer: EntryWriter | None, progress: Progress | None) -> LoadedFile:
     """Read the file itself, again where only its end tells what stands in it."""
+    from traceanalyzer.ingest.later import LaterTraces, ReadAgainError  # what lies in the store is read without it
+
     later = LaterTraces()
     while True:  # three times at most: where its traces begin, then whose they are
         try:

@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from traceanalyzer.ingest.later import LaterTraces
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.source import Source
 from traceanalyzer.ingest.values import without_half_characters
@@ -19,6 +18,8 @@ from traceanalyzer.schema import COLLECTIVES, EVENT_TABLES, Column, table
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from traceanalyzer.ingest.later import LaterTraces
 
 #: ``small``: a kind, phase or flag (one byte). ``code``: text as a dictionary code. ``time``: Int64 ns.
 #: ``values``: a list of Python values, None where unknown.

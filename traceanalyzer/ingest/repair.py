@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from json import JSONDecoder
 from typing import Any
 
-#: Stands in the text where bytes are missing. No repair reaches across it.
-HOLE = "\x1a\x00\x1a"
+from traceanalyzer.ingest.source import HOLE
+
 #: What may be wrong with an entry, and how it is said.
 KINDS = {
     "bad-escape": "strings with backslashes that escape nothing were read with the backslash",

@@ -18,7 +18,6 @@ from typing import Any, BinaryIO, Protocol
 
 from traceanalyzer.errors import UnreadableError
 from traceanalyzer.ingest.losses import Losses
-from traceanalyzer.ingest.repair import HOLE
 
 _inflate: Any
 try:
@@ -33,6 +32,8 @@ _INFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error, _inflate.error)
 _QUICK_ERRORS: tuple[type[Exception], ...] = (*_INFLATE_ERRORS, OSError, EOFError, ValueError, ArithmeticError)
 #: CRC-32 of bytes, several GB/s: ``crc32(data, value_so_far)``.
 crc32: Callable[..., int] = _inflate.crc32
+#: Stands in the text where bytes are missing. No repair reaches across it.
+HOLE = "\x1a\x00\x1a"
 GZIP_MAGIC = b"\x1f\x8b"
 _MEMBER_HEAD = b"\x1f\x8b\x08"
 _TRIAL_BYTES = 1 << 12
