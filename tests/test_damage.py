@@ -420,6 +420,19 @@ def test_a_quote_before_empty_args_costs_its_event(tmp_path: Path, size: int) ->
 
 
 @pytest.mark.usefixtures("engine")
+@layouts
+@pytest.mark.parametrize("size", [41, 100_000])
+def test_a_bracket_in_the_place_of_a_brace_costs_its_event(tmp_path: Path, layout: str, size: int) -> None:
+    """Found by damaging at random: the array seemed to end there, with 32 events behind it."""
+    text = TEXTS[layout]
+    brace = text.index("{", _event_end(text, text.index('"k7"')))
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, (text[:brace] + "]" + text[brace + 1 :]).encode())
+    assert [name for name in names(trace) if name != "k8"] == [*NAMES[:8], *NAMES[9:]]
+    assert "damaged-event" in codes(trace)
+
+
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("size", [41, 100_000])
 @pytest.mark.parametrize(
     "instead", ["]}}0 {", "]}} {", "]}0, {", "]}, {", ", {", "{", ']}}, {"": 0}}, {', "]}},\n}, {"]

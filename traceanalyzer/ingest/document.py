@@ -41,8 +41,9 @@ _EVENT_BEGINS = re.compile(r"(\}\s*,\s*)?(\{)\s*\"(?:ph|name|cat|args|pid|tid|ts
 #: Where the text between two events is damaged as well, so many places are tried.
 _MOST_TRIES = 20
 _ARRAY_ENDS = re.compile(r"\}\s*(\])\s*(?:\}|,\s*\"|$)")
-#: No array of events ends where another object follows. (At the end of the text: where one may follow.)
-_STRAY_BRACKET = re.compile(r"\]\s*,?\s*(\{)\s*(?:\"|\Z)")
+#: No array of events ends where another object follows (at the end of the text: where one may follow), or where an
+#: event goes on that lost its brace.
+_STRAY_BRACKET = re.compile(r"\]\s*(?:,?\s*(?P<object>\{)\s*(?:\"|\Z)|\"(?:ph|name|cat|args|pid|tid|ts|dur)\"\s*:)")
 #: Nor are events lists of events.
 _OPENING_BRACKET = re.compile(r"\[\s*\{")
 #: What follows an array in its object, and no array that is a trace of its own.
@@ -423,17 +424,16 @@ class Document:
             position = self._skip(text, position)
             following = text[position : position + 1]
             if following == "]":
-                if stray := _STRAY_BRACKET.match(text, position):
-                    head = find_head(text, stray.start(1), here=True)
-                    if head and head.sure:
-                        return position + 1, "ended"
-                    if not final and (head or len(text) - stray.start(1) < _LONGEST_MARK):
-                        return position, "more"
-                    position = self._pass_over(text, position)
-                    continue
-                if not final and not _AFTER_ARRAY.match(text, position):
+                if not final and not _AFTER_ARRAY.match(text, position, len(text) - _LONGEST_MARK):
                     return position, "more"  # what follows tells whether it is the end
-                return position + 1, "ended"
+                stray = _STRAY_BRACKET.match(text, position)
+                head = find_head(text, stray.start("object"), here=True) if stray and stray["object"] else None
+                if head and not head.sure and not final:
+                    return position, "more"
+                if not stray or (head and head.sure):
+                    return position + 1, "ended"
+                position = self._pass_over(text, position)
+                continue
             if following == "" or (final and _LAST_BRACE.match(text, position)):
                 if final and following == "" and not self._is_array:
                     self._cut("ends inside the event array")
