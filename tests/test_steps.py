@@ -361,17 +361,24 @@ def test_time_of_real_files_is_conserved(folder: str) -> None:
 
 @given(
     st.lists(st.tuples(st.sampled_from(["a", None]), st.integers(0, 30), st.integers(0, 10)), max_size=12),
-    st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(-5, 45)), max_size=8),
+    st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.none() | st.integers(-5, 45)), max_size=8),
+    st.sampled_from([1, 2**56]),
 )
-def test_what_is_covered_until_a_point(covered: list[tuple[Any, int, int]], points: list[tuple[Any, int]]) -> None:
+def test_what_is_covered_until_a_point(
+    covered: list[tuple[Any, int, int]], points: list[tuple[Any, int | None]], factor: int
+) -> None:
+    """Also where times are so far apart that they do not fit a number with the group; nothing is before the unknown."""
     frame = pl.DataFrame(covered, schema={"k": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
-    frame = frame.with_columns(end_ns=pl.col("start_ns") + pl.col("end_ns"))
+    frame = frame.select("k", pl.col("start_ns") * factor, end_ns=(pl.col("start_ns") + pl.col("end_ns")) * factor)
     asked = pl.DataFrame(points, schema={"k": pl.String, "at_ns": pl.Int64}, orient="row")
     naive = [
-        sum(any(k == key and start <= t < start + length for k, start, length in covered) for t in range(-5, at))
+        0
+        if at is None
+        else sum(any(k == key and start <= t < start + length for k, start, length in covered) for t in range(-5, at))
         for key, at in points
     ]
-    assert intervals.covered_until(frame, asked, ["k"]).to_list() == naive
+    found = intervals.covered_until(frame, asked.with_columns(pl.col("at_ns") * factor), ["k"])
+    assert found.to_list() == [each * factor for each in naive]
 
 
 # ------------------------------------------------------------------------------------------ the command

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import polars as pl
 
 from traceanalyzer import schema
@@ -20,7 +22,7 @@ class Trace:
     with `scan` as a lazy frame, of which polars reads only the columns and rows that a query needs.
     """
 
-    __slots__ = ("_tables",)
+    __slots__ = ("_kept", "_tables")
 
     def __init__(self, **tables: pl.DataFrame | pl.LazyFrame) -> None:
         """Tables by name; those that are not given are empty."""
@@ -30,6 +32,7 @@ class Trace:
         self._tables: dict[str, pl.DataFrame | pl.LazyFrame] = {
             name: tables.get(name, schema.table(name).empty()) for name in _NAMES
         }
+        self._kept: dict[str, pl.DataFrame] = {}
 
     @classmethod
     def empty(cls) -> Trace:
@@ -39,6 +42,12 @@ class Trace:
     def replace(self, **tables: pl.DataFrame | pl.LazyFrame) -> Trace:
         """The same trace with other rows in some tables."""
         return Trace(**{**self._tables, **tables})
+
+    def once(self, name: str, compute: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        """A frame that several analyses take from this trace: computed the first time that it is asked for."""
+        if name not in self._kept:
+            self._kept[name] = compute()
+        return self._kept[name]
 
     def scan(self, name: str) -> pl.LazyFrame:
         """A table as a lazy frame. Raises `UsageError` for an unknown one."""

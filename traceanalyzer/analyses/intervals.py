@@ -55,29 +55,64 @@ def coverage(intervals: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
 
 def covered_until(intervals: pl.DataFrame, points: pl.DataFrame, by: Sequence[str] = ()) -> pl.Series:
     """For each of the points (`at_ns` and the keys), in their order, how much of its group is covered before it."""
-    merged = merge(intervals, by)
-    length = pl.col(END) - pl.col(START)
-    before = length.cum_sum().over(by) - length if by else length.cum_sum() - length
-    reached = merged.with_columns(before=before)
-    groups = pl.concat([each.select(by).unique() for each in (merged, points)]).unique() if by else None
-    if groups is not None:  # a join in order takes unknown keys for unlike each other; numbers are known
-        numbered = groups.with_row_index(_GROUP)
-        reached, points = (
-            each.join(numbered, on=list(by), how="left", nulls_equal=True, maintain_order="left")
-            for each in (reached, points)
-        )
-    else:
-        reached, points = (each.with_columns(pl.lit(0, pl.UInt32).alias(_GROUP)) for each in (reached, points))
-    found = (
-        points.with_row_index("_row")
-        .sort("at_ns")
-        .join_asof(
-            reached.sort(START), left_on="at_ns", right_on=START, by=_GROUP, check_sortedness=False, coalesce=False
-        )
-        .sort("_row")
+    return _covered_until(merge(intervals, by), points, ["at_ns"], by)[0]
+
+
+def covered_within(intervals: pl.DataFrame, stretches: pl.DataFrame, by: Sequence[str] = ()) -> pl.Series:
+    """How much of each stretch (`start_ns`, `end_ns` and the keys) is covered, in their order."""
+    since, until = _covered_until(merge(intervals, by), stretches, [START, END], by)
+    return until - since
+
+
+def _covered_until(
+    merged: pl.DataFrame, points: pl.DataFrame, columns: Sequence[str], by: Sequence[str]
+) -> list[pl.Series]:
+    """`covered_until` of the points in each of the columns, by intervals that are merged already."""
+    if merged.is_empty():
+        return [pl.Series("covered_ns", np.zeros(points.height, np.int64)) for _ in columns]
+    group, asked = _numbered(merged, points, by)
+    start, end = merged[START].to_numpy(), merged[END].to_numpy()
+    before = np.cumsum(end - start) - (end - start)
+    first = np.searchsorted(group, np.arange(int(group.max()) + 1))  # of each group
+    series = []
+    for column in columns:
+        at = points[column].fill_null(int(start.min())).to_numpy()  # an unknown point: nothing is before it
+        place = _last_before(group, start, asked, at)
+        known = place >= 0
+        found = np.where(known, before[place] - before[first[group[place]]], 0)
+        covered = np.where(known, found + np.minimum(at, end[place]) - start[place], 0)
+        series.append(pl.Series("covered_ns", covered))
+    return series
+
+
+def _numbered(merged: pl.DataFrame, points: pl.DataFrame, by: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The group of each row of both, as a number in the order of the merged ones; -1 for a group that has none."""
+    if not by:
+        return np.zeros(merged.height, np.int64), np.zeros(points.height, np.int64)
+    groups = merged.select(by).unique(maintain_order=True).with_row_index(_GROUP)
+    own, asked = (
+        each.select(by).join(groups, on=list(by), how="left", nulls_equal=True, maintain_order="left")[_GROUP]
+        for each in (merged, points)
     )
-    inside = pl.min_horizontal("at_ns", END) - pl.col(START)
-    return found.select((pl.col("before") + inside).fill_null(0).alias("covered_ns"))["covered_ns"]
+    return own.cast(pl.Int64).to_numpy(), asked.cast(pl.Int64).fill_null(-1).to_numpy()
+
+
+def _last_before(group: np.ndarray, start: np.ndarray, asked: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """For each point the row of its group that starts last, not after it; -1 where there is none.
+
+    Rows are in order of groups and starts.
+    """
+    low = min(int(start.min()), int(at.min(initial=start[0])))
+    width = max(int(start.max()), int(at.max(initial=start[0]))) - low + 1
+    if (int(group.max()) + 2) * width < 2**62:
+        place = np.searchsorted(group * width + (start - low), asked * width + (at - low), "right") - 1
+    else:  # times of no one clock: too far apart for one number with the group
+        place = np.full(len(at), -1, np.int64)
+        for number in np.unique(asked[asked >= 0]).tolist():
+            first, last = np.searchsorted(group, [number, number + 1])
+            mine = np.flatnonzero(asked == number)
+            place[mine] = first + np.searchsorted(start[first:last], at[mine], "right") - 1
+    return np.where((place >= 0) & (group[place] == asked), place, -1)
 
 
 def uncovered(stretches: pl.DataFrame, covered: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from traceanalyzer.analyses.like import like
 from traceanalyzer.trace import Trace
 
 #: What a launch call is called that replays a graph.
@@ -28,17 +29,21 @@ def launched(trace: Trace) -> pl.DataFrame:
     the call replays a graph, or the kernel bears the id of one; `launch_delay_ns` is the start of the kernel minus the
     start of the call.
     """
+    return trace.once("launched", lambda: _launched(trace))
+
+
+def _launched(trace: Trace) -> pl.DataFrame:
     kernels = trace.kernels.select(*_KEY, "external_id", "device", "stream", "start_ns", "graph_id", "graph_node_id")
     kernels = kernels.with_row_index("kernel")
     calls = trace.scan("launches").select(*_KEY, "name", "pid", "tid", call_ns="start_ns").with_row_index("launch")
     launches = calls.collect()
-    launch = _scattered(kernels.height, _by_correlation(kernels, launches))
+    launch = scattered(kernels.height, _by_correlation(kernels, launches))
     lost = kernels.filter(launch.is_null())
     arrows = _by_arrow(lost, launches, trace)
     if arrows.height:
         along = arrows.select("kernel", "launch").drop_nulls()
-        launch = pl.select(pl.coalesce(launch, _scattered(kernels.height, along))).to_series()
-    graphs = launches["name"].is_in(_graph_launches(launches["name"]).implode()).fill_null(value=False)
+        launch = pl.select(pl.coalesce(launch, scattered(kernels.height, along))).to_series()
+    graphs = like(launches["name"], GRAPH_LAUNCH)
     has_graph = pl.col("graph_id").is_not_null() | pl.col("graph_node_id").is_not_null()
     found = kernels.select(
         "kernel", "source", "correlation", "external_id",
@@ -70,17 +75,11 @@ def as_rows(numbers: pl.Series) -> pl.Series:
     )
 
 
-def _scattered(size: int, pairs: pl.DataFrame) -> pl.Series:
-    """`launch` by `kernel`, of which each is there once at most; null for the others."""
+def scattered(size: int, pairs: pl.DataFrame, number: str = "launch") -> pl.Series:
+    """The `number` by `kernel`, of which each is there once at most; null for the others."""
     rows = np.full(size, -1, np.int64)
-    rows[pairs["kernel"].to_numpy()] = pairs["launch"].to_numpy()
-    return as_rows(pl.Series("launch", rows))
-
-
-def _graph_launches(names: pl.Series) -> pl.Series:
-    """The distinct names that replay a graph."""
-    distinct = names.unique().drop_nulls()
-    return distinct.filter(distinct.cast(pl.String).str.contains(GRAPH_LAUNCH))
+    rows[pairs["kernel"].to_numpy()] = pairs[number].to_numpy()
+    return as_rows(pl.Series(number, rows))
 
 
 def _by_correlation(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:

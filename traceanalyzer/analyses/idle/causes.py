@@ -8,10 +8,12 @@ own.
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.launched import GRAPH_LAUNCH
+from traceanalyzer.analyses.like import like
 from traceanalyzer.trace import Trace
 
 CAUSES = (
@@ -44,9 +46,8 @@ def pieces(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     called, returned = (pl.col(name).clip(start, end) for name in ("call_ns", "call_end_ns"))
     cut = gaps.with_columns(called=called, returned=pl.max_horizontal(called, returned))
     calls = trace.launches.with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
-    name = pl.col("name").cast(pl.String)
-    waiting = name.str.contains(_WAITS) | _copies_and_waits(calls, trace)
-    allocating = name.str.contains(_ALLOCATES)
+    waiting = like(calls["name"], _WAITS) | _copies_and_waits(calls, trace)
+    allocating = like(calls["name"], _ALLOCATES)
     columns = (*THREAD, "start_ns", "end_ns")
     waits = calls.filter(waiting).select(columns)
     allocations = calls.filter(~waiting & allocating).select(columns)
@@ -54,7 +55,7 @@ def pieces(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     profiler = _overhead(trace, gaps.select(THREAD).unique())
     waiting_for_ranks = _waits_for_ranks(trace)
     # each takes what those before it left
-    taken = profiler
+    taken = profiler.head(0)
     before = {}
     for cause, own in (
         ("profiler", profiler),
@@ -63,12 +64,12 @@ def pieces(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         ("allocation", allocations),
         ("launch_bound", others),
     ):
-        left = own if cause == "profiler" else intervals.subtract(own, taken, THREAD)
+        left = own if taken.is_empty() or own.is_empty() else intervals.subtract(own, taken, THREAD)
         before[cause] = _covered(left, cut, "start_ns", "called")
         taken = pl.concat([taken, own])
     overhead_in_call = _covered(profiler, cut, "called", "returned")
     cut = cut.with_columns(
-        waited=_waited(waits, cut), in_call_ns=pl.col("returned") - pl.col("called") - overhead_in_call,
+        _replayed=like(cut["call_name"], GRAPH_LAUNCH), waited=_waited(waits, cut), in_call_ns=pl.col("returned") - pl.col("called") - overhead_in_call,
         overhead_ns=overhead_in_call, **{f"before_{cause}": values for cause, values in before.items()},
     )  # fmt: skip
     return _as_causes(cut)
@@ -76,9 +77,7 @@ def pieces(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 def _copies_and_waits(calls: pl.DataFrame, trace: Trace) -> pl.Series:
     """Which calls are copies that return when the copy is done."""
-    copies = trace.kernels.filter(
-        (pl.col("kind") == "memcpy") & pl.col("name").cast(pl.String).str.contains(_BLOCKING_COPY)
-    )
+    copies = trace.kernels.filter((pl.col("kind") == "memcpy") & like(trace.kernels["name"], _BLOCKING_COPY))
     ids = copies.select("source", "correlation").drop_nulls().unique().with_columns(blocking=pl.lit(value=True))
     found = calls.select("source", "correlation").join(
         ids, on=["source", "correlation"], how="left", maintain_order="left"
@@ -99,7 +98,7 @@ def own_code_of(stretches: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 def _as_causes(cut: pl.DataFrame) -> pl.DataFrame:
     known = pl.col("call_ns").is_not_null()
-    replayed = pl.col("call_name").str.contains(GRAPH_LAUNCH).fill_null(value=False)
+    replayed = pl.col("_replayed")
     own_code = (
         pl.col("called") - pl.col("start_ns")
         - pl.sum_horizontal(f"before_{cause}" for cause in _BEFORE_THE_CALL)
@@ -129,10 +128,10 @@ def _as_causes(cut: pl.DataFrame) -> pl.DataFrame:
 
 def _covered(own: pl.DataFrame, cut: pl.DataFrame, since: str, until: str) -> pl.Series:
     """How much of [since, until) of each row is covered on its thread."""
-    at = cut.select(*THREAD, since=since, until=pl.max_horizontal(since, until))
-    ends = (intervals.covered_until(own, at.select(*THREAD, at_ns=name), THREAD) for name in ("until", "since"))
-    until_ns, since_ns = ends
-    return until_ns - since_ns
+    if own.is_empty():
+        return pl.Series(np.zeros(cut.height, np.int64))
+    at = cut.select(*THREAD, start_ns=since, end_ns=pl.max_horizontal(since, until))
+    return intervals.covered_within(own, at, THREAD)
 
 
 def _waited(waits: pl.DataFrame, cut: pl.DataFrame) -> pl.Series:
@@ -149,9 +148,7 @@ def _overhead(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
 
 def _waits_for_ranks(trace: Trace) -> pl.DataFrame:
     """Ranges and operators in which the host waits for other ranks."""
-    found = [
-        trace.scan(name).select("name", *THREAD, "start_ns", "duration_ns")
-        .filter(pl.col("name").cast(pl.String).str.contains(_WAITS_FOR_RANKS)).collect()
-        for name in ("ops", "annotations")
-    ]  # fmt: skip
+    columns = ("name", *THREAD, "start_ns", "duration_ns")
+    tables = [trace.scan(name).select(columns).collect() for name in ("ops", "annotations")]
+    found = [table.filter(like(table["name"], _WAITS_FOR_RANKS)) for table in tables]
     return intervals.of_events(pl.concat(found), THREAD)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.idle.causes import CAUSES, THREAD, own_code_of, pieces
-from traceanalyzer.analyses.idle.host import cut_by_lowest_range, lowest_holders
-from traceanalyzer.analyses.launched import launched
+from traceanalyzer.analyses.idle.host import cut_by_lowest_range, lowest_holders, near
+from traceanalyzer.analyses.launched import as_rows, gathered, launched
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.analyses.steps.find import Found, find_steps
 from traceanalyzer.analyses.steps.markers import is_marker
@@ -42,6 +44,7 @@ DEFINITIONS = {
     "unknown_ns": "no launch call of what came next was recorded",
 }
 _DEVICE = ["source", "device"]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -71,14 +74,16 @@ def gaps_and_host(trace: Trace, *, found: Found | None = None) -> Gaps:
     whole = whole_of(trace)
     found = found or find_steps(whole)
     activity = launched_activity(trace).with_columns(step=found.of_kernel)
-    gaps = caused_gaps(activity, trace).sort("source", "device", "start_ns").with_row_index("gap")
-    spans = _spans(whole)
+    gaps = caused_gaps(activity, trace).with_row_index("gap")
     own_code = _own_code(gaps, whole)
+    spans = _spans(whole, own_code)
     gaps = _with_host(gaps, own_code, spans, whole)
     files = trace.ranks.select("source", "run", "path", "rank", "first_ns")
-    longest = pl.concat_list(f"{cause}_ns" for cause in CAUSES).list.arg_max()
+    most = pl.max_horizontal(f"{cause}_ns" for cause in CAUSES)
+    largest = pl.coalesce(pl.when(pl.col(f"{cause}_ns") == most).then(pl.lit(cause)) for cause in CAUSES)
     rows = gaps.join(files, on="source", how="left", maintain_order="left").with_columns(
-        cause=longest.replace_strict(dict(enumerate(CAUSES)), return_dtype=pl.String),
+        pl.col("previous_kernel", "next_kernel").cast(pl.String),
+        cause=largest,
         duration_ns=pl.col("end_ns") - pl.col("start_ns"),
         start_ns=pl.col("start_ns") - pl.col("first_ns"),
     )
@@ -101,7 +106,7 @@ def caused_gaps(activity: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """The gaps of each device between the activity (as `launched_activity` gives it) and why: one `<cause>_ns` a cause.
 
     Has `source`, `device`, `start_ns`, `end_ns`, `step` (null where the activity has none), the neighbours and the call
-    that started the next one. Gaps are cut at the edges of the windows of a stretch.
+    that started the next one; rows are in order of sources, devices and time. Gaps are cut at the edges of the windows of a stretch.
     """
     ends = pl.col("start_ns") + pl.col("duration_ns")
     if "step" not in activity.columns:
@@ -153,25 +158,55 @@ def by_host(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_neighbours(gaps: pl.DataFrame, activity: pl.DataFrame) -> pl.DataFrame:
-    """What ended where the gap begins, and what began where it ends (of several that which was launched first)."""
-    text = pl.col("name").cast(pl.String)
-    before = activity.select(*_DEVICE, start_ns="end_ns", previous_kernel=text, _began="start_ns")
-    before = before.sort("_began", "previous_kernel").unique([*_DEVICE, "start_ns"], keep="last", maintain_order=True)
-    after = activity.select(*_DEVICE, "launch", "step", end_ns="start_ns", next_kernel=text)
-    after = after.sort("launch", "next_kernel", nulls_last=True).unique(
-        [*_DEVICE, "end_ns"], keep="first", maintain_order=True
+    """What ended where the gap begins (of several that which began last), and what began where it ends (of several that
+    which was launched first): names, and of the latter `launch` and `step`.
+    """
+    devices = activity.select(_DEVICE).unique().with_row_index("_number")
+    numbers, own = (
+        each.join(devices, on=_DEVICE, how="left", nulls_equal=True, maintain_order="left")["_number"].to_numpy()
+        for each in (gaps, activity)
     )
-    return gaps.join(
-        before.drop("_began"), on=[*_DEVICE, "start_ns"], how="left", nulls_equal=True, maintain_order="left"
-    ).join(after, on=[*_DEVICE, "end_ns"], how="left", nulls_equal=True, maintain_order="left")
+    before = np.full(gaps.height, -1, np.int64)
+    after = before.copy()
+    launch = activity["launch"].fill_null(2**32 - 1).to_numpy().astype(np.int64)
+    start, end = activity["start_ns"].to_numpy(), activity["end_ns"].to_numpy()
+    for number in range(devices.height):
+        mine, rows = np.flatnonzero(numbers == number), np.flatnonzero(own == number)
+        since, until = (gaps[name].to_numpy()[mine] for name in ("start_ns", "end_ns"))
+        before[mine] = _at(since, rows, end[rows], -start[rows], activity["name"], last=True)
+        after[mine] = _at(until, rows, start[rows], launch[rows], activity["name"], last=False)
+    return gaps.with_columns(
+        previous_kernel=gathered(activity["name"], as_rows(pl.Series(before))),
+        next_kernel=gathered(activity["name"], as_rows(pl.Series(after))),
+        launch=gathered(activity["launch"], as_rows(pl.Series(after))),
+        step=gathered(activity["step"], as_rows(pl.Series(after))),
+    )
+
+
+def _at(edges: Ints, rows: Ints, times: Ints, rank: Ints, names: pl.Series, *, last: bool) -> Ints:
+    """For each edge the row whose time it is; of several the one of the least rank, and of equals that whose name is
+    the first, or the `last`. Every edge is a time of some row."""
+    order = np.argsort(times, kind="stable")
+    ordered = times[order]
+    first = np.searchsorted(ordered, edges, "left")
+    found = rows[order[first]]
+    many = np.searchsorted(ordered, edges, "right") - first
+    for place in np.flatnonzero(many > 1):
+        there = order[first[place] : first[place] + many[place]]
+        least = there[rank[there] == rank[there].min()]
+        if len(least) > 1:
+            texts = names.gather(rows[least]).cast(pl.String).to_list()
+            choose = max if last else min
+            least = least[[texts.index(choose(texts, key=lambda text: text or ""))]]
+        found[place] = rows[least[0]]
+    return found
 
 
 def _with_calls(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     calls = trace.launches.select(
-        "pid", "tid", call_ns="start_ns", call_end_ns=pl.col("start_ns") + pl.col("duration_ns"),
-        call_name=pl.col("name").cast(pl.String),
-    ).with_row_index("launch")  # fmt: skip
-    return gaps.join(calls, on="launch", how="left", maintain_order="left")
+        "pid", "tid", call_ns="start_ns", call_end_ns=pl.col("start_ns") + pl.col("duration_ns"), call_name="name"
+    )
+    return gaps.with_columns(gathered(calls[name], gaps["launch"]).alias(name) for name in calls.columns)
 
 
 def _own_code(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
@@ -184,8 +219,11 @@ def _own_code(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 def _with_host(gaps: pl.DataFrame, own_code: pl.DataFrame, spans: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """`host_op`, `host_share` of the gaps in which the host was busy."""
     found = pl.concat([lowest_holders(spans, own_code, THREAD), _calls_of_most(gaps, trace)])
-    named = found.select("gap", host_op="name", host_share=ratio(found["covered_ns"], found["own_ns"]))
-    return gaps.join(named, on="gap", how="left", maintain_order="left").drop("gap")
+    share = found["covered_ns"] / found["own_ns"]
+    place = np.full(gaps.height, -1, np.int64)
+    place[found["gap"].to_numpy()] = np.arange(found.height)
+    rows = as_rows(pl.Series(place))
+    return gaps.with_columns(host_op=gathered(found["name"], rows), host_share=gathered(share, rows)).drop("gap")
 
 
 def _host_parts(own_code: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
@@ -208,8 +246,8 @@ def _calls_of_most(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     return lowest_holders(calls, stretches, THREAD)
 
 
-def _spans(trace: Trace) -> pl.DataFrame:
-    """Ranges but for the markers of steps, python functions and operators."""
+def _spans(trace: Trace, pieces: pl.DataFrame) -> pl.DataFrame:
+    """Ranges but for the markers of steps, python functions and operators, of the time of the pieces."""
     columns = ("name", *THREAD, "start_ns", "duration_ns")
     ranges = trace.annotations.filter(~pl.col("on_device")).select(columns)
     names = ranges["name"].unique().drop_nulls()
@@ -217,6 +255,6 @@ def _spans(trace: Trace) -> pl.DataFrame:
     ranges = ranges.filter(~pl.col("name").is_in(markers.implode()))
     others = [trace.scan(name).select(columns).collect() for name in ("python_calls", "ops")]
     return pl.concat([
-        ranges.with_columns(is_range=pl.lit(value=True)),
-        *(each.with_columns(is_range=pl.lit(value=False)) for each in others),
+        near(ranges, pieces).with_columns(is_range=pl.lit(value=True)),
+        *(near(each, pieces).with_columns(is_range=pl.lit(value=False)) for each in others),
     ])  # fmt: skip

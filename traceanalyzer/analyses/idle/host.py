@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.exclusive import cut_at
 from traceanalyzer.analyses.nesting import NONE, nest
 
@@ -17,7 +18,6 @@ HALF = 0.5
 _LOCAL = 4
 #: Before all times of a trace.
 _EVER = -(2**62)
-_OVERLAP = {"gap": pl.UInt32, "span": pl.Int64, "covered_ns": pl.Int64}
 
 
 def lowest_holders(spans: pl.DataFrame, pieces: pl.DataFrame, thread: list[str]) -> pl.DataFrame:
@@ -29,61 +29,143 @@ def lowest_holders(spans: pl.DataFrame, pieces: pl.DataFrame, thread: list[str])
     (`is_range`), the shortest range around it is taken instead, if that is not much longer than the time.
     """
     numbers = pieces.select(thread).unique().with_row_index("thread")
-    own = spans.join(numbers, on=thread, nulls_equal=True, maintain_order="left").filter(pl.col("duration_ns") > 0)
+    own = spans.filter(pl.col("duration_ns") > 0).join(numbers, on=thread, nulls_equal=True, maintain_order="left")
     asked = pieces.join(numbers, on=thread, how="left", nulls_equal=True, maintain_order="left")
-    totals = asked.group_by("gap").agg(own_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
-    covered = _overlaps(asked, own.with_row_index("span")).group_by("gap", "span").agg(pl.col("covered_ns").sum())
-    facts = own.select("name", "is_range", "start_ns", "duration_ns").with_row_index("span").cast({"span": pl.Int64})
-    holding = covered.join(totals, on="gap").filter(pl.col("covered_ns") >= HALF * pl.col("own_ns"))
-    holding = holding.join(facts, on="span", how="left").with_columns(pl.col("name").cast(pl.String))
-    local = pl.col("is_range") & (pl.col("duration_ns") <= _LOCAL * pl.col("own_ns"))
-    best = holding.sort(
-        "gap", local, "duration_ns", "start_ns", "name", descending=[False, True, False, True, False]
-    ).unique("gap", keep="first", maintain_order=True)  # fmt: skip
-    return best.select("gap", "name", "covered_ns", "own_ns")
+    own = own.sort("thread", "start_ns", "duration_ns", descending=[False, False, True])
+    own_ns = _totals(asked)
+    gap, span, covered = _summed(*_overlaps(asked, own), size=own.height)
+    holding = covered >= HALF * own_ns[gap]
+    gap, span, covered = gap[holding], span[holding], covered[holding]
+    best = _best(gap, span, own, own_ns)
+    return pl.DataFrame({
+        "gap": gap[best].astype(np.uint32), "name": own["name"].gather(span[best]).cast(pl.String),
+        "covered_ns": covered[best], "own_ns": own_ns[gap[best]],
+    })  # fmt: skip
 
 
-def _overlaps(pieces: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """`gap`, `span`, `covered_ns` of every overlap of a piece with a span of its thread, however deep."""
-    by_thread = {int(number): own for (number,), own in spans.group_by("thread", maintain_order=True)}
-    found = [
-        _overlaps_of_thread(own, by_thread[int(number)])
-        for (number,), own in pieces.group_by("thread", maintain_order=True)
-        if number in by_thread
-    ]
-    return pl.concat(found) if found else pl.DataFrame(schema=_OVERLAP)
+def _totals(pieces: pl.DataFrame) -> Ints:
+    """The time of the pieces of each gap, by its number; 0 where there is none."""
+    sums = pieces.group_by("gap").agg(own_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    gap = sums["gap"].to_numpy().astype(np.int64)
+    totals = np.zeros(int(gap.max()) + 1 if len(gap) else 0, np.int64)
+    totals[gap] = sums["own_ns"].to_numpy()
+    return totals
 
 
-def _overlaps_of_thread(pieces: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """A piece meets the spans that are open where it starts, and those that start in it."""
-    spans = spans.sort("start_ns", "duration_ns", descending=[False, True])
+def _overlaps(pieces: pl.DataFrame, spans: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
+    """Gap, span and length of every overlap of a piece with a span of its thread, however deep.
+
+    Both have `thread`; spans are in order of threads and start, the longest of those that start together first.
+    """
+    parts = []
+    edges = np.searchsorted(spans["thread"].to_numpy(), np.arange(int(pieces["thread"].max() or 0) + 2))  # type: ignore[arg-type]
     start = spans["start_ns"].to_numpy()
     end = start + spans["duration_ns"].to_numpy()
-    since, until = pieces["start_ns"].to_numpy(), pieces["end_ns"].to_numpy()
-    size = len(start)
-    holders = nest(np.zeros(size + len(since), np.int64), np.concatenate([start, since]), np.concatenate([end, since]))
+    for (number,), own in pieces.group_by("thread", maintain_order=True):
+        first, last = edges[int(number)], edges[int(number) + 1]
+        since, until = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
+        piece, span = _meeting(start[first:last], end[first:last], since, until)
+        covered = np.minimum(end[first + span], until[piece]) - np.maximum(start[first + span], since[piece])
+        proper = covered > 0
+        gaps = own["gap"].to_numpy().astype(np.int64)
+        parts.append((gaps[piece[proper]], first + span[proper], covered[proper]))
+    if not parts:
+        return (np.zeros(0, np.int64),) * 3
+    gap, span, covered = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return gap, span, covered
+
+
+def _meeting(start: Ints, end: Ints, since: Ints, until: Ints) -> tuple[Ints, Ints]:
+    """Pairs of a piece and a span of one thread that meet: those open before the piece, and those that start in it."""
     piece_parts, span_parts = [], []
-    at = holders[size:]
+    holders, at = _open_at(start, end, since)
     rows = np.arange(len(since))
     while len(rows):
-        open_ = at != NONE
-        rows, at = rows[open_], at[open_]
-        piece_parts.append(rows)
-        span_parts.append(at)
+        there = at != NONE
+        rows, at = rows[there], at[there]
+        earlier = start[at] < since[rows]  # what starts with the piece is met below
+        piece_parts.append(rows[earlier])
+        span_parts.append(at[earlier])
         at = holders[at]
     first, last = np.searchsorted(start, since, "left"), np.searchsorted(start, until, "left")
     many = np.maximum(last - first, 0)
     piece_parts.append(np.repeat(np.arange(len(since)), many))
     span_parts.append(np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many) + np.repeat(first, many))
-    piece, span = np.concatenate(piece_parts), np.concatenate(span_parts)
-    covered = np.minimum(end[span], until[piece]) - np.maximum(start[span], since[piece])
-    pairs = pl.DataFrame({
-        "gap": pieces["gap"].to_numpy()[piece], "span": spans["span"].to_numpy()[span], "covered_ns": covered,
-        "piece": piece,
-    })  # fmt: skip
-    # a span that starts where a piece does is met both ways
-    once = pairs.unique(["piece", "span"], keep="first", maintain_order=True).filter(pl.col("covered_ns") > 0)
-    return once.select(pl.col(name).cast(dtype) for name, dtype in _OVERLAP.items())
+    return np.concatenate(piece_parts), np.concatenate(span_parts)
+
+
+def _summed(gap: Ints, span: Ints, covered: Ints, *, size: int) -> tuple[Ints, Ints, Ints]:
+    """One row per gap and span, where a gap has several pieces; `size` is the number of spans."""
+    key = gap * max(size, 1) + span
+    order = np.argsort(key, kind="stable")
+    firsts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    if not len(firsts):
+        return gap, span, covered
+    rows = order[firsts]
+    return gap[rows], span[rows], np.add.reduceat(covered[order], firsts)
+
+
+def _best(gap: Ints, span: Ints, spans: pl.DataFrame, own_ns: Ints) -> Ints:
+    """Of the rows of each gap the one to name: a local range, else the shortest, the latest, the first by name."""
+    if not len(gap):
+        return gap
+    duration, start = spans["duration_ns"].to_numpy()[span], spans["start_ns"].to_numpy()[span]
+    local = spans["is_range"].to_numpy()[span] & (duration <= _LOCAL * own_ns[gap])
+    order = np.lexsort((-start, duration, ~local, gap))
+    same_gap, alike = np.ones((2, len(order)), bool)  # as the row before it in this order
+    same_gap[0] = alike[0] = False
+    for number, values in enumerate((gap, local, duration, start)):
+        same = values[order][1:] == values[order][:-1]
+        alike[1:] &= same
+        if number == 0:
+            same_gap[1:] = same
+    firsts = np.flatnonzero(~same_gap)
+    best = order[firsts]
+    followed = np.flatnonzero(np.append(alike, False)[firsts + 1])
+    for place in followed:
+        best[place] = _first_by_name(order, alike, int(firsts[place]), span, spans)
+    return best
+
+
+def _first_by_name(order: Ints, alike: npt.NDArray[np.bool_], first: int, span: Ints, spans: pl.DataFrame) -> int:
+    """Of rows that are alike in all else, from the first of them on, the one whose name is first."""
+    last = first + 1
+    while last < len(order) and alike[last]:
+        last += 1
+    rows = order[first:last]
+    names = spans["name"].gather(span[rows]).cast(pl.String).to_list()
+    return int(min(zip(names, rows.tolist(), strict=True), key=lambda each: (each[0] or "", each[1]))[1])
+
+
+def _open_at(start: Ints, end: Ints, points: Ints) -> tuple[Ints, Ints]:
+    """What holds each span, and the lowest span that is open at each point; `NONE` where there is none.
+
+    `start` is in order, and of spans that start together the longest is first.
+    """
+    size = len(start)
+    if size == 0 or np.array_equal(np.maximum.accumulate(end)[:-1], end[:-1]) and (end[:-1] <= start[1:]).all():
+        before = np.searchsorted(start, points, "right") - 1  # spans that do not overlap hold none
+        is_open = (before >= 0) & (end[before] > points) if size else np.zeros(len(points), bool)
+        return np.full(size, NONE), np.where(is_open, before, NONE)
+    holders = nest(
+        np.zeros(size + len(points), np.int64), np.concatenate([start, points]), np.concatenate([end, points])
+    )
+    return holders[:size], holders[size:]
+
+
+def near(spans: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
+    """The spans that overlap any of the pieces in time, of whichever thread: the others have no part in what follows.
+
+    Both have `start_ns`; pieces have `end_ns`, spans `duration_ns`.
+    """
+    merged = intervals.merge(pieces.select("start_ns", "end_ns"))
+    since, until = (merged[name].to_numpy() for name in ("start_ns", "end_ns"))
+    if not len(since):
+        return spans.head(0)
+    start = spans["start_ns"].to_numpy()
+    following = np.searchsorted(until, start, "right")
+    starts = np.append(since, np.iinfo(np.int64).max)[following]
+    return spans.filter(pl.Series(starts < start + spans["duration_ns"].to_numpy()))
 
 
 def cut_by_lowest_range(ranges: pl.DataFrame, pieces: pl.DataFrame, thread: list[str]) -> pl.DataFrame:

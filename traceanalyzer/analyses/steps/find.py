@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from traceanalyzer.analyses.arguments import need_trace
-from traceanalyzer.analyses.launched import launched
+from traceanalyzer.analyses.launched import gathered, launched, scattered
 from traceanalyzer.analyses.steps.markers import compiled, marked_steps
 from traceanalyzer.analyses.steps.sequence import repeated_steps
 from traceanalyzer.analyses.stretch import need_whole
@@ -47,9 +48,7 @@ def find_steps(trace: Trace, *, marker: str | None = None) -> Found:
     repeated = repeated_steps(unmarked)
     begun = trace.kernels.select("source", at_ns="start_ns").with_row_index("kernel")
     of_repeated = _inside(begun, repeated, ["source"])
-    rows = pl.DataFrame({"kernel": pl.arange(trace.kernels.height, dtype=pl.UInt32, eager=True)})
-    owners = pl.concat([of_marked, of_repeated])
-    of_kernel = rows.join(owners, on="kernel", how="left", maintain_order="left")["step"]
+    of_kernel = scattered(begun.height, pl.concat([of_marked, of_repeated]), "step")
     by_sequence = repeated.select(
         "source", "step", name=pl.lit(None, pl.String), kind=pl.lit("step"), batch=pl.lit(None, pl.Int64),
         tokens=pl.lit(None, pl.Int64), start_ns=pl.lit(None, pl.Int64), end_ns=pl.lit(None, pl.Int64),
@@ -74,9 +73,9 @@ def _by_marker(trace: Trace, calls: pl.DataFrame, pattern: re.Pattern[str] | Non
     marked = marked_steps(trace, pattern)
     at = _starts(trace, calls)
     own = _inside(at, marked, ["source", "pid", "tid"])
-    others = _inside(at.join(own, on="kernel", how="anti"), marked, ["source"])
+    others = _inside(at.filter(~_among(at["kernel"], own, calls.height)), marked, ["source"])
     placed = pl.concat([own, others])
-    told = at.join(placed, on="kernel", how="semi").select("source").unique()
+    told = calls.select("source").filter(_among(calls["kernel"], placed, calls.height)).unique()
     busy = trace.kernels.select("source").unique()
     useless = busy.join(told, on="source", how="anti")
     return marked.join(useless, on="source", how="anti", maintain_order="left"), placed
@@ -84,18 +83,25 @@ def _by_marker(trace: Trace, calls: pl.DataFrame, pattern: re.Pattern[str] | Non
 
 def _starts(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """`kernel`, `source`, `pid`, `tid`, `at_ns`: where and when each piece of activity was launched, if known."""
-    launches = trace.scan("launches").select("pid", "tid", at_ns="start_ns").with_row_index("launch").collect()
-    found = calls.select("kernel", "source", "launch", "site_ns", arrow_pid="pid", arrow_tid="tid").join(
-        launches, on="launch", how="left", maintain_order="left"
-    )  # fmt: skip
-    return found.select(
-        "kernel", "source", pid=pl.coalesce("pid", "arrow_pid"), tid=pl.coalesce("tid", "arrow_tid"),
-        at_ns=pl.coalesce("at_ns", "site_ns"),
+    launches = trace.scan("launches").select("pid", "tid", at_ns="start_ns").collect()
+    of_call = {name: gathered(launches[name], calls["launch"]) for name in launches.columns}
+    return calls.select(
+        "kernel", "source", pid=pl.coalesce(of_call["pid"], "pid"), tid=pl.coalesce(of_call["tid"], "tid"),
+        at_ns=pl.coalesce(of_call["at_ns"], "site_ns"),
     ).drop_nulls("at_ns")  # fmt: skip
+
+
+def _among(kernels: pl.Series, placed: pl.DataFrame, size: int) -> pl.Series:
+    """Which of the kernels are among those that are placed; `size` is the number of all kernels."""
+    there = np.zeros(size, bool)
+    there[placed["kernel"].to_numpy()] = True
+    return pl.Series(there[kernels.to_numpy()])
 
 
 def _inside(at: pl.DataFrame, ranges: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """`kernel`, `step` of those whose time lies in a range of their source (or thread)."""
+    if ranges.is_empty() or at.is_empty():
+        return pl.DataFrame(schema={"kernel": pl.UInt32, "step": pl.UInt32})
     begun = at.sort("at_ns").join_asof(
         ranges.select(*by, "step", "start_ns", "end_ns").sort("start_ns"),
         left_on="at_ns", right_on="start_ns", by=by, check_sortedness=False,
