@@ -78,6 +78,9 @@ def test_the_idle_device(mode: str, context: str, share: float) -> None:
     assert first["rule"] == "device-idle"
     assert first["evidence"]["share"] == pytest.approx(share, abs=0.05)
     assert first["confidence"] == "high"
+    if mode != "gpu-only":  # without ranges nothing has a name
+        assert "most of it build_tree_mask" in first["text"]
+        assert "It is not build_draft_tree" in first["text"]
 
 
 def filling(*, blocks: int, dur: float = 20) -> list[Event]:

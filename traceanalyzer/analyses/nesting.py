@@ -34,7 +34,7 @@ def nest(thread: Ints, start: Ints, end: Ints, *, tolerance_ns: int = TOLERANCE_
     holders = np.full(len(start), NONE, np.int64)
     if not len(start):
         return holders
-    order = _call_order(thread, start, end)
+    order = call_order(thread, start, end)
     thread, start, end = thread[order], start[order], end[order]
     spans = end > start
     place = _nest_in_order(thread, start, end, spans)
@@ -104,7 +104,7 @@ def outermost(holders: Ints) -> Ints:
         top = further
 
 
-def _call_order(thread: Ints, start: Ints, end: Ints) -> Ints:
+def call_order(thread: Ints, start: Ints, end: Ints) -> Ints:
     """Rows by thread and start, the longest first, then as they come."""
     first = start.min()
     width = int(start.max()) - int(first) + 1

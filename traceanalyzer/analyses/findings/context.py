@@ -10,7 +10,7 @@ import polars as pl
 
 from traceanalyzer.analyses.bandwidth import bandwidth
 from traceanalyzer.analyses.device_time import device_time
-from traceanalyzer.analyses.idle import idle_gaps
+from traceanalyzer.analyses.idle import Gaps, gaps_and_host
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.ranks import Imbalance, imbalance
 from traceanalyzer.analyses.select import select
@@ -84,9 +84,21 @@ class RunContext:
         return imbalance(self.trace, found=self.found, rules=self.rules)
 
     @cached_property
+    def gaps_and_host(self) -> Gaps:
+        """`idle_gaps`, and all that the host was busy with in them."""
+        return gaps_and_host(self.trace, found=self.found)
+
+    @property
     def gaps(self) -> pl.DataFrame:
         """`idle_gaps`."""
-        return idle_gaps(self.trace, found=self.found)
+        return self.gaps_and_host.rows
+
+    @cached_property
+    def host(self) -> pl.DataFrame:
+        """What the host was busy with while a device was idle: `name`, `total_ns`, and `path`, `device`, `step` of the
+        gap."""
+        gaps = self.gaps.select("path", "device", "step").with_row_index("gap")
+        return gaps.join(self.gaps_and_host.host, on="gap").drop("gap")
 
     @cached_property
     def usual_steps(self) -> pl.DataFrame | None:
@@ -127,10 +139,10 @@ class RunContext:
         if host_op is None:
             return int(usual["idle_ns"].sum()) / usual.height
         keys = usual.select("path", "device", "step")
-        own = self.gaps.filter(pl.col("host_op") == host_op).join(
+        own = self.host.filter(pl.col("name") == host_op).join(
             keys, on=["path", "device", "step"], how="semi", nulls_equal=True
         )
-        return int(own["host_busy_ns"].sum()) / usual.height
+        return int(own["total_ns"].sum()) / usual.height
 
     def examples(self, kernel: str) -> list[dict[str, Any]]:
         """The longest launches of a kernel: file, start (ns after its first device activity) and length."""

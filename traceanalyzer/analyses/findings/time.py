@@ -9,7 +9,7 @@ import polars as pl
 from traceanalyzer.analyses import trust
 from traceanalyzer.analyses.findings.context import RunContext
 from traceanalyzer.analyses.findings.finding import Confidence, Finding
-from traceanalyzer.analyses.idle import by_cause, by_host, idle_doubts
+from traceanalyzer.analyses.idle import by_cause, idle_doubts
 from traceanalyzer.analyses.words import each_step, milliseconds, percent
 from traceanalyzer.text import middle
 
@@ -35,11 +35,11 @@ def device_is_idle(run: RunContext) -> Iterator[Finding]:
     if idle.is_empty():
         return
     worst = idle.row(0, named=True)
-    gaps = _gaps_of(run, idle)
+    gaps = _of_devices(run, run.gaps, idle)
     total, span = int(idle["idle_ns"].sum()), int(idle["span_ns"].sum())
     doubt = _inflated(run, total)
     confidence: Confidence = "low" if doubt else "high"
-    causes, hosts = by_cause(gaps), by_host(gaps)
+    causes, hosts = by_cause(gaps), _hosts(_of_devices(run, run.host, idle))
     per_step = run.idle_a_step()
     whose = "its" if _as_one(devices, idle) else "their"
     each = f"{milliseconds(total / idle.height)} of {milliseconds(span / idle.height)}{each_step(per_step)}"
@@ -58,7 +58,7 @@ def device_is_idle(run: RunContext) -> Iterator[Finding]:
             "devices": idle.select("rank", pl.col("device").cast(pl.String), "idle_ns", "span_ns", "share").to_dicts(),
             "causes": dict(causes.select("cause", "total_ns").iter_rows()),
             "host": [{"name": name, "total_ns": amount} for name, amount in
-                     hosts.select("host_op", "total_ns").head(_HOSTS).iter_rows()],
+                     hosts.head(_HOSTS).iter_rows()],
             "thresholds": {"idle_share_of_span": IDLE_SHARE, "idle_ns": SHORT_NS},
         },
     )  # fmt: skip
@@ -80,11 +80,17 @@ def _as_one(devices: pl.DataFrame, idle: pl.DataFrame) -> bool:
     return idle.height in (1, devices.height)
 
 
-def _gaps_of(run: RunContext, devices: pl.DataFrame) -> pl.DataFrame:
+def _hosts(parts: pl.DataFrame) -> pl.DataFrame:
+    """`host_op`, `total_ns` of what the host was busy with, the largest first; null: nothing has a name."""
+    sums = parts.group_by(host_op="name").agg(pl.col("total_ns").sum())
+    return sums.sort("total_ns", "host_op", descending=[True, False], nulls_last=True)
+
+
+def _of_devices(run: RunContext, rows: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
     wanted = devices.join(run.trace.ranks.select("source", "path"), on="source", how="left").select(
         "path", pl.col("device").cast(pl.String)
     )
-    return run.gaps.join(wanted, on=["path", "device"], how="semi", nulls_equal=True)
+    return rows.join(wanted, on=["path", "device"], how="semi", nulls_equal=True)
 
 
 def _why(run: RunContext, gaps: pl.DataFrame, causes: pl.DataFrame, hosts: pl.DataFrame, idle: int) -> str:
@@ -102,7 +108,19 @@ def _why(run: RunContext, gaps: pl.DataFrame, causes: pl.DataFrame, hosts: pl.Da
     name, total = str(named["host_op"][0]), int(named["total_ns"][0])
     per_step = run.idle_a_step(name) if first["cause"] == "host_busy" else None
     amount = milliseconds(total) + (" in all" if gaps.select("path", "device").n_unique() > 1 else "")
-    return f"{words}, most of it {middle(name, 80)} ({amount}{each_step(per_step)}, {percent(total / idle)} of idle)."
+    cleared = _cleared(run, hosts, name, idle) if first["cause"] == "host_busy" else ""
+    share = percent(total / idle)
+    return f"{words}, most of it {middle(name, 80)} ({amount}{each_step(per_step)}, {share} of idle).{cleared}"
+
+
+def _cleared(run: RunContext, hosts: pl.DataFrame, culprit: str, idle: int) -> str:
+    """The other work of the host in the gaps that somebody named, and how little it is."""
+    ranges = run.trace.annotations.filter(~pl.col("on_device"))["name"].unique().cast(pl.String)
+    others = hosts.filter((pl.col("host_op") != culprit) & pl.col("host_op").is_in(ranges.implode()))
+    if others.is_empty() or int(others["total_ns"][0]) >= _NAMED * idle:
+        return ""
+    name, total = others.select("host_op", "total_ns").row(0)
+    return f" It is not {middle(str(name), 60)} ({percent(total / idle)}{each_step(run.idle_a_step(str(name)))})."
 
 
 _WORDS = {

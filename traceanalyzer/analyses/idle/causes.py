@@ -69,7 +69,8 @@ def pieces(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         taken = pl.concat([taken, own])
     overhead_in_call = _covered(profiler, cut, "called", "returned")
     cut = cut.with_columns(
-        _replayed=like(cut["call_name"], GRAPH_LAUNCH), waited=_waited(waits, cut), in_call_ns=pl.col("returned") - pl.col("called") - overhead_in_call,
+        _replayed=like(cut["call_name"], GRAPH_LAUNCH), waited=_waited(waits, cut),
+        in_call_ns=pl.col("returned") - pl.col("called") - overhead_in_call,
         overhead_ns=overhead_in_call, **{f"before_{cause}": values for cause, values in before.items()},
     )  # fmt: skip
     return _as_causes(cut)

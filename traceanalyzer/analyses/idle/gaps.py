@@ -106,7 +106,8 @@ def caused_gaps(activity: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """The gaps of each device between the activity (as `launched_activity` gives it) and why: one `<cause>_ns` a cause.
 
     Has `source`, `device`, `start_ns`, `end_ns`, `step` (null where the activity has none), the neighbours and the call
-    that started the next one; rows are in order of sources, devices and time. Gaps are cut at the edges of the windows of a stretch.
+    that started the next one; rows are in order of sources, devices and time. Gaps are cut at the edges of the windows
+    of a stretch.
     """
     ends = pl.col("start_ns") + pl.col("duration_ns")
     if "step" not in activity.columns:

@@ -8,7 +8,7 @@ import polars as pl
 
 from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.exclusive import cut_at
-from traceanalyzer.analyses.nesting import NONE, nest
+from traceanalyzer.analyses.nesting import NONE, call_order, nest
 
 Ints = npt.NDArray[np.int64]
 
@@ -31,7 +31,7 @@ def lowest_holders(spans: pl.DataFrame, pieces: pl.DataFrame, thread: list[str])
     numbers = pieces.select(thread).unique().with_row_index("thread")
     own = spans.filter(pl.col("duration_ns") > 0).join(numbers, on=thread, nulls_equal=True, maintain_order="left")
     asked = pieces.join(numbers, on=thread, how="left", nulls_equal=True, maintain_order="left")
-    own = own.sort("thread", "start_ns", "duration_ns", descending=[False, False, True])
+    own = own[_in_call_order(own)]
     own_ns = _totals(asked)
     gap, span, covered = _summed(*_overlaps(asked, own), size=own.height)
     holding = covered >= HALF * own_ns[gap]
@@ -41,6 +41,12 @@ def lowest_holders(spans: pl.DataFrame, pieces: pl.DataFrame, thread: list[str])
         "gap": gap[best].astype(np.uint32), "name": own["name"].gather(span[best]).cast(pl.String),
         "covered_ns": covered[best], "own_ns": own_ns[gap[best]],
     })  # fmt: skip
+
+
+def _in_call_order(spans: pl.DataFrame) -> Ints:
+    """Rows by thread and start, the longest of those that start together first."""
+    thread, start = (spans[name].cast(pl.Int64).to_numpy() for name in ("thread", "start_ns"))
+    return call_order(thread, start, start + spans["duration_ns"].to_numpy()) if len(start) else start
 
 
 def _totals(pieces: pl.DataFrame) -> Ints:
@@ -143,7 +149,7 @@ def _open_at(start: Ints, end: Ints, points: Ints) -> tuple[Ints, Ints]:
     `start` is in order, and of spans that start together the longest is first.
     """
     size = len(start)
-    if size == 0 or np.array_equal(np.maximum.accumulate(end)[:-1], end[:-1]) and (end[:-1] <= start[1:]).all():
+    if (end[:-1] <= start[1:]).all():
         before = np.searchsorted(start, points, "right") - 1  # spans that do not overlap hold none
         is_open = (before >= 0) & (end[before] > points) if size else np.zeros(len(points), bool)
         return np.full(size, NONE), np.where(is_open, before, NONE)
