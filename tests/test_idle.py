@@ -17,7 +17,7 @@ from test_plots import texts
 
 import traceanalyzer as ta
 from traceanalyzer import cli
-from traceanalyzer.analyses import intervals
+from traceanalyzer.analyses import covers
 from traceanalyzer.analyses.device_time import device_time
 from traceanalyzer.analyses.idle import CAUSES, by_cause, by_host, by_length, idle_doubts, idle_gaps
 from traceanalyzer.analyses.idle.host import lowest_holders
@@ -289,7 +289,7 @@ def test_what_is_uncovered_is_what_no_interval_holds(
     ]  # fmt: skip
     held = {instant for at, dur in covered for instant in range(at, at + dur)}
     found: dict[int, set[int]] = {i: set() for i in range(len(stretches))}
-    for _, start, end, number in intervals.uncovered(frames[0], frames[1], ["k"]).iter_rows():
+    for _, start, end, number in covers.uncovered(frames[0], frames[1], ["k"]).iter_rows():
         assert found[number].isdisjoint(range(start, end))
         found[number] |= set(range(start, end))
     assert found == {i: set(range(at, at + dur)) - held for i, (at, dur) in enumerate(stretches)}

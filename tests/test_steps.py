@@ -19,7 +19,7 @@ from test_plots import texts
 
 import traceanalyzer as ta
 from traceanalyzer import cli
-from traceanalyzer.analyses import intervals
+from traceanalyzer.analyses import covers
 from traceanalyzer.analyses.device_time import device_time
 from traceanalyzer.analyses.step_time import step_time
 from traceanalyzer.analyses.steps import find_steps, steps, summary
@@ -377,7 +377,7 @@ def test_what_is_covered_until_a_point(
         else sum(any(k == key and start <= t < start + length for k, start, length in covered) for t in range(-5, at))
         for key, at in points
     ]
-    found = intervals.covered_until(frame, asked.with_columns(pl.col("at_ns") * factor), ["k"])
+    found = covers.covered_until(frame, asked.with_columns(pl.col("at_ns") * factor), ["k"])
     assert found.to_list() == [each * factor for each in naive]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from traceanalyzer.analyses import intervals
+from traceanalyzer.analyses import covers
 
 #: In the order in which instants are given away.
 STATES = ("compute", "communication", "memory")
@@ -40,7 +40,7 @@ def _left(wanted: pl.DataFrame, taken: pl.DataFrame, by: Sequence[str]) -> pl.Da
     columns = [*by, "start_ns", "end_ns", _ROW]
     if taken.is_empty() or wanted.is_empty():
         return wanted.select(columns)
-    pieces = intervals.uncovered(wanted, taken, by)
+    pieces = covers.uncovered(wanted, taken, by)
     return pieces.with_columns(wanted[_ROW].gather(pieces["row"]).alias(_ROW)).select(columns)
 
 

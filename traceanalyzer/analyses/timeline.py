@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceanalyzer.analyses import intervals
+from traceanalyzer.analyses import covers
 from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.idle import CAUSES, idle_gaps
 from traceanalyzer.analyses.labels import label
@@ -155,7 +155,7 @@ def _binned(rows: pl.DataFrame, key: list[str], edges: np.ndarray) -> pl.DataFra
     """`bin`, `covered_ns` of each group of intervals, bins that nothing covers left out."""
     groups = rows.select(key).unique()
     at = groups.join(pl.DataFrame({"bin": np.arange(len(edges)), "at_ns": edges}), how="cross")
-    covered = at.with_columns(intervals.covered_until(rows, at, key)).sort(*key, "bin")
+    covered = at.with_columns(covers.covered_until(rows, at, key)).sort(*key, "bin")
     ahead = pl.col("covered_ns").shift(-1) - pl.col("covered_ns")
     return (
         covered.with_columns(covered_ns=ahead)

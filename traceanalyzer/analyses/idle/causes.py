@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from traceanalyzer.analyses import intervals
+from traceanalyzer.analyses import covers, intervals
 from traceanalyzer.analyses.launched import GRAPH_LAUNCH
 from traceanalyzer.analyses.like import like
 from traceanalyzer.trace import Trace
@@ -93,7 +93,7 @@ def own_code_of(stretches: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """
     calls = intervals.of_events(trace.launches, THREAD)
     taken = pl.concat([calls, _overhead(trace, stretches.select(THREAD).unique()), _waits_for_ranks(trace)])
-    left = intervals.uncovered(stretches, taken, THREAD)
+    left = covers.uncovered(stretches, taken, THREAD)
     return left.with_columns(gap=stretches["gap"][left["row"]]).drop("row")
 
 
@@ -132,7 +132,7 @@ def _covered(own: pl.DataFrame, cut: pl.DataFrame, since: str, until: str) -> pl
     if own.is_empty():
         return pl.Series(np.zeros(cut.height, np.int64))
     at = cut.select(*THREAD, start_ns=since, end_ns=pl.max_horizontal(since, until))
-    return intervals.covered_within(own, at, THREAD)
+    return covers.covered_within(own, at, THREAD)
 
 
 def _waited(waits: pl.DataFrame, cut: pl.DataFrame) -> pl.Series:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from traceanalyzer.analyses import intervals
+from traceanalyzer.analyses import covers, intervals
 from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.ratio import ratio
@@ -163,7 +163,7 @@ def _busy(activity: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     """`busy_ns` of each window, in their order."""
     covered = intervals.of_events(activity, _KEY)
     until, since = (
-        intervals.covered_until(covered, windows.select(*_KEY, at_ns=name), _KEY) for name in ("end_ns", "start_ns")
+        covers.covered_until(covered, windows.select(*_KEY, at_ns=name), _KEY) for name in ("end_ns", "start_ns")
     )
     return (until - since).alias("busy_ns")
 
