@@ -19,7 +19,7 @@ import traceanalyzer as ta
 from traceanalyzer import cli
 from traceanalyzer.analyses import covers
 from traceanalyzer.analyses.device_time import device_time
-from traceanalyzer.analyses.idle import CAUSES, by_cause, by_host, by_length, idle_doubts, idle_gaps
+from traceanalyzer.analyses.idle import CAUSES, by_cause, by_host, by_length, by_place, idle_doubts, idle_gaps
 from traceanalyzer.analyses.idle.host import lowest_holders
 from traceanalyzer.plots.idle import draw
 from traceanalyzer.trace import Trace
@@ -367,6 +367,32 @@ def test_lengths_hold_all_idle_time_and_all_causes(ranks: Trace) -> None:
     assert (rows["gaps"].sum(), rows["total_ns"].sum()) == (gaps.height, gaps["duration_ns"].sum())
     for cause in CAUSES:
         assert rows[f"{cause}_ns"].sum() == gaps[f"{cause}_ns"].sum()
+
+
+def test_gaps_between_the_same_kernels_are_one_place() -> None:
+    events: list[Event] = []
+    for step in range(3):
+        at = 1000.0 * step
+        events += [
+            annotation("step[DECODE bs=1]", at=at, dur=990),
+            annotation("sample", at=at + 200, dur=500),
+            *(launch(at=at + ahead, dur=2, correlation=10 * step + number) for number, ahead in ((1, 5), (2, 710))),
+            kernel("a", at=at + 10, dur=100, correlation=10 * step + 1),
+            kernel("b", at=at + 720, dur=280, correlation=10 * step + 2),
+        ]
+    first, second = by_place(idle_gaps(trace(events))).to_dicts()
+    assert (first["previous_kernel"], first["next_kernel"]) == ("a", "b")
+    assert (first["gaps"], first["steps"], first["total_ns"], first["mean_ns"]) == (3, 3, 1_830_000, 610_000)
+    assert (first["cause"], first["host_op"]) == ("host_busy", "sample")
+    assert (second["next_kernel"], second["gaps"], second["steps"], second["total_ns"]) == ("a", 2, 2, 20_000)
+    assert first["share"] + second["share"] == pytest.approx(1)
+
+
+@given(linked_ranks())
+def test_places_hold_all_gaps(ranks: Trace) -> None:
+    gaps = idle_gaps(ranks)
+    places = by_place(gaps)
+    assert (places["gaps"].sum(), places["total_ns"].sum()) == (gaps.height, gaps["duration_ns"].sum())
 
 
 def doubts(*events: Event) -> list[tuple[str, int, int | None]]:

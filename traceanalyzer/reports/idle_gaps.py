@@ -32,6 +32,16 @@ _LENGTHS = [
     Column("share", "of idle", "share", bar=True),
     Column("most", "most of it", "text", optional=1),
 ]
+_PLACES = [
+    Column("next_short", "gaps before", "name"),
+    Column("previous_short", "behind", "name"),
+    Column("gaps", "gaps", "count"),
+    Column("steps", "steps", "count", optional=3),
+    Column("total_ns", "total", "time"),
+    Column("share", "of idle", "share"),
+    Column("mean_ns", "mean", "time", optional=2),
+    Column("cause", "cause", "text", optional=1),
+]
 _GAPS = [
     Column("rank", "rank", "count"),
     Column("device", "device", "text", optional=7),
@@ -44,8 +54,8 @@ _GAPS = [
     Column("next_short", "next kernel", "name", optional=2),
     Column("previous_short", "previous kernel", "name", optional=3),
 ]
-#: Names of what the host did that are shown for each run.
-_MOST_HOSTS = 5
+#: Names of what the host did that are shown for each run, and places in the program.
+_MOST_HOSTS, _MOST_PLACES = 5, 5
 _UNNAMED = "(no range, function or operator)"
 
 
@@ -59,7 +69,8 @@ def build(trace: Trace, rows: pl.DataFrame, *, limit: int = 0, explain: bool = F
     causes, hosts = idle.by_cause(rows), idle.by_host(rows)
     lengths, doubts = idle.by_length(rows), idle.idle_doubts(trace, rows)
     ordered = rows.sort("run", "duration_ns", "start_ns", descending=[False, True, False])
-    tables = {"rows": ordered, "causes": causes, "host": hosts, "lengths": lengths, "doubts": doubts}
+    tables = {"rows": ordered, "causes": causes, "host": hosts, "lengths": lengths, "doubts": doubts,
+              "places": idle.by_place(rows)}  # fmt: skip
     sections = [section for run in runs for section in _run(run, trace, tables, limit)]
     words = overview.DEFINITIONS | idle.DEFINITIONS
     return Report(
@@ -74,8 +85,9 @@ def build(trace: Trace, rows: pl.DataFrame, *, limit: int = 0, explain: bool = F
 
 
 def _run(run: dict[str, Any], trace: Trace, tables: dict[str, pl.DataFrame], limit: int) -> list[Section]:
-    own, of_run, busy, lengths, doubts = (
-        tables[name].filter(pl.col("run") == run["run"]) for name in ("rows", "causes", "host", "lengths", "doubts")
+    own, of_run, busy, lengths, doubts, places = (
+        tables[name].filter(pl.col("run") == run["run"])
+        for name in ("rows", "causes", "host", "lengths", "doubts", "places")
     )
     meanings = {f"{cause}_ns": meaning for cause in idle.CAUSES for meaning in [idle.DEFINITIONS[f"{cause}_ns"]]}
     of_run = of_run.with_columns(meaning=(pl.col("cause") + "_ns").replace_strict(meanings, return_dtype=pl.String))
@@ -89,6 +101,8 @@ def _run(run: dict[str, Any], trace: Trace, tables: dict[str, pl.DataFrame], lim
         named = busy.with_columns(pl.col("host_op").fill_null(_UNNAMED))
         sections.append(Section(named.head(_MOST_HOSTS), _HOST, remainder=_rest(named.slice(_MOST_HOSTS), "total_ns")))
     sections.append(Section(_by_decade(lengths), _LENGTHS))
+    named_places = _with_short_names(places.head(_MOST_PLACES), trace)
+    sections.append(Section(named_places, _PLACES, remainder=_rest(places.slice(_MOST_PLACES), "total_ns", "place")))
     shown = _with_short_names(own.head(limit) if limit else own, trace)
     sections.append(Section(shown, _GAPS, remainder=_rest(own.slice(shown.height), "duration_ns", "gap")))
     return sections

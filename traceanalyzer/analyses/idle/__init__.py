@@ -13,6 +13,7 @@ from traceanalyzer.analyses.idle.gaps import (
     launched_activity,
 )
 from traceanalyzer.analyses.idle.lengths import by_length
+from traceanalyzer.analyses.idle.places import by_place
 
 __all__ = [
     "CAUSES",
@@ -21,6 +22,7 @@ __all__ = [
     "by_cause",
     "by_host",
     "by_length",
+    "by_place",
     "caused_gaps",
     "gaps_and_host",
     "idle_doubts",
