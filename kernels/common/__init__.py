@@ -1,0 +1,1 @@
+"""What all kernels stand on: build, launch, checks, timing, the emulator."""

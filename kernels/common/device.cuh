@@ -1,0 +1,127 @@
+// The primitives that every kernel here is written in. One source, two executions: on a GPU they are PTX; with EMULATED
+// defined they are the same operations by their PTX definition on a CPU (emulator.hpp). No CUDA header is needed.
+#pragma once
+
+#ifdef EMULATED
+#include "emulator.hpp"
+#else
+
+#ifdef __CUDACC_RTC__
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef int int32_t;
+typedef unsigned long long uint64_t;
+typedef long long int64_t;
+#else
+#include <cstdint>
+#endif
+
+#define DEVICE static __device__ __forceinline__
+// A kernel of this many threads a block. Its name is not mangled.
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// The block's dynamic shared memory, under this name.
+#define SHARED_MEMORY(name) extern __shared__ __align__(128) uint8_t name[]
+
+// ------------------------------------------------------------------------------------------------ barriers
+
+DEVICE void block_barrier() { __syncthreads(); }
+DEVICE void warp_barrier() { __syncwarp(); }
+
+// ------------------------------------------------------------------------------------------------ global memory
+
+// Loads data that is read once and by nobody's neighbour: through the read-only path, not kept in L1.
+DEVICE uint32_t load_once(const uint8_t* address) {
+  uint32_t value;
+  asm volatile("ld.global.nc.L1::no_allocate.u8 %0, [%1];" : "=r"(value) : "l"(address));
+  return value;
+}
+DEVICE uint32_t load_once(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(value) : "l"(address));
+  return value;
+}
+DEVICE uint2 load_once(const uint2* address) {
+  uint2 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(address));
+  return value;
+}
+DEVICE uint4 load_once(const uint4* address) {
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w) : "l"(address));
+  return value;
+}
+
+// Aligned to the size of T.
+template <class T> DEVICE T load(const T* address) { return __ldg(address); }
+template <class T> DEVICE void store(T* address, T value) { *address = value; }
+
+// Brings the sector of this address into L2; says nothing about when.
+DEVICE void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
+// ------------------------------------------------------------------------------------------------ cp.async
+
+DEVICE uint32_t shared_address(const void* pointer) { return (uint32_t)__cvta_generic_to_shared(pointer); }
+// Copies 16 bytes; zeros where not valid, and then nothing is read.
+DEVICE void copy_async_16(void* shared, const void* global, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+               "r"(valid ? 16 : 0) : "memory");
+}
+DEVICE void copy_async_4(void* shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+}
+DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most `groups` of this thread's committed groups are under way. Other threads need a barrier behind it.
+template <int groups> DEVICE void copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory"); }
+
+// ------------------------------------------------------------------------------------------------ whole warps
+
+DEVICE uint32_t warp_max(uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }
+DEVICE uint32_t warp_min(uint32_t value) { return __reduce_min_sync(0xffffffffu, value); }
+DEVICE uint32_t warp_ballot(bool vote) { return __ballot_sync(0xffffffffu, vote); }
+DEVICE uint32_t warp_read(uint32_t value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
+DEVICE float warp_read_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+
+// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+DEVICE void load_matrices(uint32_t (&tile)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(shared_address(row)) : "memory");
+}
+DEVICE void load_matrices_transposed(uint32_t (&tile)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(shared_address(row)) : "memory");
+}
+// sum (16x8, float) += a (16x16, bf16) x b (16x8, bf16), in the fragment layouts of PTX.
+DEVICE void multiply_add_16x8x16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// ------------------------------------------------------------------------------------------------ numbers
+
+// Bytes of the pair (high, low), picked by the four hexadecimal digits of the selector.
+DEVICE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t selector) { return __byte_perm(low, high, selector); }
+// Two floats rounded to nearest even; `low` is in the low half. NaN becomes 0x7fff.
+DEVICE uint32_t pack_bf16(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+// a * b + c in both halves, rounded once; subnormal numbers are kept.
+DEVICE uint32_t multiply_add_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t result;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
+}
+DEVICE float float_of_bits(uint32_t bits) { return __uint_as_float(bits); }
+DEVICE uint64_t bits_of_double(double value) { return (uint64_t)__double_as_longlong(value); }
+DEVICE double double_of_bits(uint64_t bits) { return __longlong_as_double((long long)bits); }
+DEVICE float multiply_rounded(float a, float b) { return __fmul_rn(a, b); }
+DEVICE double add_rounded(double a, double b) { return __dadd_rn(a, b); }
+DEVICE double subtract_rounded(double a, double b) { return __dsub_rn(a, b); }
+DEVICE int count_bits(uint32_t bits) { return __popc(bits); }
+DEVICE int lowest_bit(uint32_t bits) { return __ffs((int)bits) - 1; }
+
+#endif

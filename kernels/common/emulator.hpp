@@ -1,0 +1,405 @@
+// Runs a kernel's source on a CPU, one block after another; every CUDA thread is a fiber.
+//
+// What the GPU leaves open is made to hurt here:
+// - shared memory starts as 0xff bytes (NaN), and a guard behind it must stay as it was;
+// - threads run in an order shuffled by the seed, which changes at every turn;
+// - data of cp.async lands at the matching wait (even seeds) or at once (odd seeds): both are allowed on a GPU;
+// - every access is checked for its alignment, every warp operation for all 32 lanes being at the same one.
+// Blocks run one after another, so communication between blocks is not emulated.
+#pragma once
+
+#include <csetjmp>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <algorithm>
+#include <deque>
+#include <tuple>
+#include <utility>
+#include <vector>
+#include <ucontext.h>
+
+struct uint2 { uint32_t x, y; };
+struct uint4 { uint32_t x, y, z, w; };
+struct int4 { int x, y, z, w; };
+struct float2 { float x, y; };
+struct float4 { float x, y, z, w; };
+static inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+static inline int min(int a, int b) { return a < b ? a : b; }
+static inline int max(int a, int b) { return a > b ? a : b; }
+
+struct Index { unsigned x, y, z; };
+static Index threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulator {
+
+enum class State { running, at_block_barrier, at_warp_operation, done };
+struct Copy { uint8_t* target; uint8_t bytes[16]; int count; };
+struct Fiber {
+  ucontext_t start;
+  jmp_buf resume;
+  bool started = false;
+  State state = State::running;
+  std::vector<Copy> open;
+  std::deque<std::vector<Copy>> groups;
+};
+// What 32 lanes bring to a warp operation and take from it.
+struct Meeting { const char* name = nullptr; int arrived = 0; uint64_t in[32][8]; uint64_t out[32][4]; };
+struct Counts { long block_barriers, warp_operations, matrix_loads, multiplications, async_copies; };
+
+static const size_t STACK = 64 * 1024, GUARD = 4096;
+static std::vector<Fiber> fibers;
+static std::vector<char> stacks;
+static std::vector<Meeting> meetings;
+static std::vector<uint8_t> shared_block;
+static uint8_t* shared = nullptr;
+static jmp_buf scheduler;
+static ucontext_t nowhere;
+static int current;
+static bool copies_land_at_once;
+static char fault[256];
+static Counts counts;
+static void (*body)();
+
+[[noreturn]] __attribute__((noinline)) static void leave() { _longjmp(scheduler, 1); }
+__attribute__((noinline)) static void pause() {
+  if (!_setjmp(fibers[current].resume)) leave();
+}
+[[noreturn]] static void fail(const char* what) {
+  if (!fault[0])
+    snprintf(fault, sizeof fault, "%s (block %u,%u,%u thread %d)", what, blockIdx.x, blockIdx.y, blockIdx.z, current);
+  fibers[current].state = State::done;
+  leave();
+}
+static void run_fiber() {
+  body();
+  fibers[current].state = State::done;
+  leave();
+}
+__attribute__((noinline)) static void run(int thread) {
+  current = thread;
+  threadIdx.x = thread;
+  if (_setjmp(scheduler)) return;
+  Fiber& fiber = fibers[thread];
+  if (fiber.started) _longjmp(fiber.resume, 1);
+  fiber.started = true;
+  setcontext(&fiber.start);
+}
+
+static void check_aligned(const void* address, size_t size) {
+  if ((uintptr_t)address % size) fail("an access is not aligned");
+}
+
+static void meet(const char* name) {
+  Meeting& meeting = meetings[current / 32];
+  if (meeting.arrived && meeting.name != name) fail("lanes of one warp are at different warp operations");
+  meeting.name = name;
+}
+// Every lane brings `in`; the last to come computes `out` for all; nobody goes on before that.
+template <class Compute> static void together(const char* name, const uint64_t* in, int ins, uint64_t* out, int outs, Compute compute) {
+  counts.warp_operations++;
+  meet(name);
+  Meeting& meeting = meetings[current / 32];
+  const int lane = current % 32;
+  for (int i = 0; i < ins; i++) meeting.in[lane][i] = in[i];
+  if (++meeting.arrived == 32) {
+    compute(meeting);
+    meeting.arrived = 0;
+    const int first = current - lane;
+    for (int i = first; i < first + 32; i++)
+      if (fibers[i].state == State::at_warp_operation) fibers[i].state = State::running;
+  } else {
+    fibers[current].state = State::at_warp_operation;
+    pause();
+  }
+  for (int i = 0; i < outs; i++) out[i] = meeting.out[lane][i];
+}
+
+static void land(const std::vector<Copy>& copies) {
+  for (const Copy& copy : copies) memcpy(copy.target, copy.bytes, copy.count);
+}
+static void copy_async(void* target, const void* source, int count, bool valid) {
+  counts.async_copies++;
+  check_aligned(target, count);
+  Copy copy{(uint8_t*)target, {}, count};
+  if (valid) {
+    check_aligned(source, count);
+    memcpy(copy.bytes, source, count);
+  }
+  if (copies_land_at_once) land({copy});
+  else fibers[current].open.push_back(copy);
+}
+
+static void run_block(int threads, uint32_t& random) {
+  for (int i = 0; i < threads; i++) {
+    fibers[i] = Fiber();
+    getcontext(&fibers[i].start);
+    fibers[i].start.uc_stack.ss_sp = stacks.data() + i * STACK;
+    fibers[i].start.uc_stack.ss_size = STACK;
+    fibers[i].start.uc_link = &nowhere;
+    makecontext(&fibers[i].start, run_fiber, 0);
+  }
+  for (Meeting& meeting : meetings) meeting = Meeting();
+  std::vector<int> order(threads);
+  for (int i = 0; i < threads; i++) order[i] = i;
+  for (;;) {
+    for (int i = threads - 1; i > 0 && random; i--) {
+      random = random * 1664525u + 1013904223u;
+      std::swap(order[i], order[(random >> 8) % (i + 1)]);
+    }
+    int ran = 0, done = 0, waiting = 0;
+    for (int i = 0; i < threads && !fault[0]; i++)
+      if (fibers[order[i]].state == State::running) run(order[i]), ran++;
+    if (fault[0]) return;
+    for (const Fiber& fiber : fibers) {
+      done += fiber.state == State::done;
+      waiting += fiber.state == State::at_block_barrier;
+    }
+    if (done == threads) return;
+    if (waiting + done == threads) {
+      for (Fiber& fiber : fibers)
+        if (fiber.state == State::at_block_barrier) fiber.state = State::running;
+    } else if (!ran) {
+      snprintf(fault, sizeof fault, "deadlock: %d of %d threads at the block barrier, %d done, %d at a warp operation that others never reach",
+               waiting, threads, done, threads - waiting - done);
+      return;
+    }
+  }
+}
+
+static void launch(const unsigned* grid, int threads, size_t shared_bytes, uint32_t seed, void (*kernel)()) {
+  gridDim = {grid[0], grid[1], grid[2]};
+  blockDim = {(unsigned)threads, 1, 1};
+  body = kernel;
+  fault[0] = 0;
+  counts = Counts();
+  copies_land_at_once = seed & 1;
+  uint32_t random = seed;
+  fibers.resize(threads);
+  stacks.resize(threads * STACK);
+  meetings.resize((threads + 31) / 32);
+  for (blockIdx.z = 0; blockIdx.z < grid[2]; blockIdx.z++)
+    for (blockIdx.y = 0; blockIdx.y < grid[1]; blockIdx.y++)
+      for (blockIdx.x = 0; blockIdx.x < grid[0]; blockIdx.x++) {
+        shared_block.assign(shared_bytes + GUARD + 128, 0xff);
+        shared = (uint8_t*)(((uintptr_t)shared_block.data() + 127) & ~(uintptr_t)127);
+        run_block(threads, random);
+        for (size_t i = 0; i < GUARD - 128 && !fault[0]; i++)
+          if (shared[shared_bytes + i] != 0xff) snprintf(fault, sizeof fault, "shared memory was written %zu bytes behind its end", i);
+        if (fault[0]) return;
+      }
+}
+
+// Calls a kernel with arguments as cuLaunchKernel takes them: one pointer to each value.
+template <class... Types> struct Call {
+  static void (*kernel)(Types...);
+  static void** values;
+  template <size_t... positions> static void spread(std::index_sequence<positions...>) {
+    kernel(*(std::remove_reference_t<Types>*)values[positions]...);
+  }
+  static void run() { spread(std::index_sequence_for<Types...>()); }
+};
+template <class... Types> void (*Call<Types...>::kernel)(Types...);
+template <class... Types> void** Call<Types...>::values;
+template <class... Types> static void start(void (*kernel)(Types...), const unsigned* grid, int threads, size_t shared_bytes, uint32_t seed, void** values) {
+  Call<Types...>::kernel = kernel;
+  Call<Types...>::values = values;
+  launch(grid, threads, shared_bytes, seed, Call<Types...>::run);
+}
+
+// ------------------------------------------------------------------------------------------------ numbers
+
+static float float_of_bf16(uint16_t bits) {
+  uint32_t wide = (uint32_t)bits << 16;
+  float value;
+  memcpy(&value, &wide, 4);
+  return value;
+}
+// Rounds to nearest even; NaN becomes 0x7fff, as cvt.rn.bf16 has it.
+static uint16_t bf16_of_float(float value) {
+  if (value != value) return 0x7fff;
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+// The product of two bf16 numbers is exact in double; so is its sum with zero, the only addend that is used.
+static uint16_t multiply_add_bf16(uint16_t a, uint16_t b, uint16_t c) {
+  return bf16_of_float((float)((double)float_of_bf16(a) * float_of_bf16(b) + float_of_bf16(c)));
+}
+
+}  // namespace emulator
+
+#define DEVICE static inline
+#define KERNEL(threads) static void
+#define SHARED_MEMORY(name) uint8_t* const name = emulator::shared
+#define __restrict__
+
+// The entry that Python calls; returns 0, or 1 with the fault in `message`.
+#define EMULATED_KERNEL(kernel)                                                                                          \
+  extern "C" int emulate(const unsigned* grid, int threads, unsigned long shared_bytes, unsigned seed, void** values,    \
+                         char* message, int length, long* counts) {                                                      \
+    emulator::start(kernel, grid, threads, shared_bytes, seed, values);                                                  \
+    memcpy(counts, &emulator::counts, sizeof emulator::counts);                                                          \
+    snprintf(message, length, "%s", emulator::fault);                                                                    \
+    return emulator::fault[0] != 0;                                                                                      \
+  }
+
+DEVICE void block_barrier() {
+  emulator::counts.block_barriers++;
+  emulator::fibers[emulator::current].state = emulator::State::at_block_barrier;
+  emulator::pause();
+}
+DEVICE void warp_barrier() {
+  emulator::together("warp_barrier", nullptr, 0, nullptr, 0, [](emulator::Meeting&) {});
+}
+
+template <class T> DEVICE T load(const T* address) { emulator::check_aligned(address, sizeof(T)); return *address; }
+template <class T> DEVICE void store(T* address, T value) { emulator::check_aligned(address, sizeof(T)); *address = value; }
+DEVICE uint32_t load_once(const uint8_t* address) { return *address; }
+template <class T> DEVICE T load_once(const T* address) { return load(address); }
+DEVICE void prefetch(const void* address) { (void)*(const volatile uint8_t*)address; }  // it must be readable
+
+DEVICE void copy_async_16(void* shared, const void* global, bool valid) { emulator::copy_async(shared, global, 16, valid); }
+DEVICE void copy_async_4(void* shared, const void* global) { emulator::copy_async(shared, global, 4, true); }
+DEVICE void copy_async_commit() {
+  emulator::Fiber& fiber = emulator::fibers[emulator::current];
+  fiber.groups.push_back(std::move(fiber.open));
+  fiber.open.clear();
+}
+template <int groups> DEVICE void copy_async_wait() {
+  emulator::Fiber& fiber = emulator::fibers[emulator::current];
+  while ((int)fiber.groups.size() > groups) {
+    emulator::land(fiber.groups.front());
+    fiber.groups.pop_front();
+  }
+}
+
+DEVICE uint32_t warp_max(uint32_t value) {
+  uint64_t in[1] = {value}, out[1];
+  emulator::together("warp_max", in, 1, out, 1, [](emulator::Meeting& meeting) {
+    uint64_t most = 0;
+    for (int i = 0; i < 32; i++) most = std::max(most, meeting.in[i][0]);
+    for (int i = 0; i < 32; i++) meeting.out[i][0] = most;
+  });
+  return (uint32_t)out[0];
+}
+DEVICE uint32_t warp_min(uint32_t value) {
+  uint64_t in[1] = {value}, out[1];
+  emulator::together("warp_min", in, 1, out, 1, [](emulator::Meeting& meeting) {
+    uint64_t least = ~(uint64_t)0;
+    for (int i = 0; i < 32; i++) least = std::min(least, meeting.in[i][0]);
+    for (int i = 0; i < 32; i++) meeting.out[i][0] = least;
+  });
+  return (uint32_t)out[0];
+}
+DEVICE uint32_t warp_ballot(bool vote) {
+  uint64_t in[1] = {vote}, out[1];
+  emulator::together("warp_ballot", in, 1, out, 1, [](emulator::Meeting& meeting) {
+    uint64_t votes = 0;
+    for (int i = 0; i < 32; i++) votes |= meeting.in[i][0] << i;
+    for (int i = 0; i < 32; i++) meeting.out[i][0] = votes;
+  });
+  return (uint32_t)out[0];
+}
+DEVICE uint32_t warp_read(uint32_t value, int lane) {
+  uint64_t in[2] = {value, (uint64_t)(lane & 31)}, out[1];
+  emulator::together("warp_read", in, 2, out, 1, [](emulator::Meeting& meeting) {
+    for (int i = 0; i < 32; i++) meeting.out[i][0] = meeting.in[meeting.in[i][1]][0];
+  });
+  return (uint32_t)out[0];
+}
+DEVICE float warp_read_xor(float value, int mask) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  uint64_t in[2] = {bits, (uint64_t)mask}, out[1];
+  emulator::together("warp_read_xor", in, 2, out, 1, [](emulator::Meeting& meeting) {
+    for (int i = 0; i < 32; i++) meeting.out[i][0] = meeting.in[i ^ (int)meeting.in[i][1]][0];
+  });
+  bits = (uint32_t)out[0];
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+namespace emulator {
+// Lane l holds, of each matrix, two elements: of row l / 4 in columns 2 (l % 4) and the next; transposed, the other way.
+static void load_matrices(uint32_t (&tile)[4], const void* row, bool transposed) {
+  counts.matrix_loads++;
+  check_aligned(row, 16);
+  uint64_t in[2] = {(uint64_t)(uintptr_t)row, transposed}, out[4];
+  together("ldmatrix", in, 2, out, 4, [](Meeting& meeting) {
+    for (int lane = 0; lane < 32; lane++)
+      for (int matrix = 0; matrix < 4; matrix++) {
+        uint32_t pair = 0;
+        for (int i = 0; i < 2; i++) {
+          int line = lane / 4, column = lane % 4 * 2 + i;
+          if (meeting.in[lane][1]) std::swap(line, column);
+          uint16_t element;
+          memcpy(&element, (const uint8_t*)(uintptr_t)meeting.in[matrix * 8 + line][0] + column * 2, 2);
+          pair |= (uint32_t)element << (16 * i);
+        }
+        meeting.out[lane][matrix] = pair;
+      }
+  });
+  for (int i = 0; i < 4; i++) tile[i] = (uint32_t)out[i];
+}
+}  // namespace emulator
+DEVICE void load_matrices(uint32_t (&tile)[4], const void* row) { emulator::load_matrices(tile, row, false); }
+DEVICE void load_matrices_transposed(uint32_t (&tile)[4], const void* row) { emulator::load_matrices(tile, row, true); }
+
+DEVICE void multiply_add_16x8x16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  emulator::counts.multiplications++;
+  uint32_t bits[4];
+  memcpy(bits, sum, 16);
+  uint64_t in[8] = {a[0], a[1], a[2], a[3], b0, b1, bits[0] | (uint64_t)bits[1] << 32, bits[2] | (uint64_t)bits[3] << 32};
+  uint64_t out[4];
+  emulator::together("mma", in, 8, out, 4, [](emulator::Meeting& meeting) {
+    float left[16][16], right[16][8];
+    for (int lane = 0; lane < 32; lane++) {
+      const int group = lane / 4, pair = lane % 4 * 2;
+      for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 2; j++)
+          left[group + i % 2 * 8][pair + j + i / 2 * 8] = emulator::float_of_bf16((uint16_t)(meeting.in[lane][i] >> (16 * j)));
+      for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 2; j++)
+          right[pair + j + i * 8][group] = emulator::float_of_bf16((uint16_t)(meeting.in[lane][4 + i] >> (16 * j)));
+    }
+    for (int lane = 0; lane < 32; lane++)
+      for (int i = 0; i < 4; i++) {
+        const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        uint32_t bits = (uint32_t)(meeting.in[lane][6 + i / 2] >> (32 * (i % 2)));
+        float value;
+        memcpy(&value, &bits, 4);
+        for (int k = 0; k < 16; k++) value += left[row][k] * right[k][column];
+        memcpy(&bits, &value, 4);
+        meeting.out[lane][i] = bits;
+      }
+  });
+  for (int i = 0; i < 4; i++) bits[i] = (uint32_t)out[i];
+  memcpy(sum, bits, 16);
+}
+
+DEVICE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  const uint64_t pair = low | (uint64_t)high << 32;
+  uint32_t picked = 0;
+  for (int i = 0; i < 4; i++) picked |= (uint32_t)(pair >> (8 * (selector >> (4 * i) & 7)) & 255) << (8 * i);
+  return picked;
+}
+DEVICE uint32_t pack_bf16(float low, float high) {
+  return emulator::bf16_of_float(low) | (uint32_t)emulator::bf16_of_float(high) << 16;
+}
+DEVICE uint32_t multiply_add_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
+  return emulator::multiply_add_bf16((uint16_t)a, (uint16_t)b, (uint16_t)c) |
+         (uint32_t)emulator::multiply_add_bf16((uint16_t)(a >> 16), (uint16_t)(b >> 16), (uint16_t)(c >> 16)) << 16;
+}
+DEVICE float float_of_bits(uint32_t bits) { float value; memcpy(&value, &bits, 4); return value; }
+DEVICE uint64_t bits_of_double(double value) { uint64_t bits; memcpy(&bits, &value, 8); return bits; }
+DEVICE double double_of_bits(uint64_t bits) { double value; memcpy(&value, &bits, 8); return value; }
+DEVICE float multiply_rounded(float a, float b) { return a * b; }
+DEVICE double add_rounded(double a, double b) { return a + b; }
+DEVICE double subtract_rounded(double a, double b) { return a - b; }
+DEVICE int count_bits(uint32_t bits) { return __builtin_popcount(bits); }
+DEVICE int lowest_bit(uint32_t bits) { return __builtin_ffs((int)bits) - 1; }

@@ -1,0 +1,63 @@
+"""A kernel's source with what it is compiled for, and one launch of it. Neither knows where it will run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+#: Folder of `device.cuh`, which every source includes.
+INCLUDES = Path(__file__).parent
+#: Shared memory that one block can have on sm_120 (and sm_89); no kernel may ask for more.
+SHARED_BYTES_LIMIT = 101_376
+
+
+@dataclass(frozen=True)
+class Program:
+    """One source file, compiled for given values of its macros."""
+
+    source: Path
+    entry: str
+    """Name of the kernel in the source."""
+    defines: tuple[tuple[str, int], ...] = ()
+    edits: tuple[tuple[str, str], ...] = ()
+    """Texts of the source and what stands there instead: how tests break a kernel. Each must occur exactly once."""
+
+    def text(self) -> str:
+        """The whole source, headers aside. Raises `ValueError` for an edit whose text is not there once."""
+        text = self.source.read_text(encoding="utf-8")
+        for old, new in self.edits:
+            if text.count(old) != 1:
+                raise ValueError(f"{self.source.name} holds {text.count(old)} times {old!r}")
+            text = text.replace(old, new)
+        return "".join(f"#define {name} {value}\n" for name, value in self.defines) + text
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A program and the shape of its grid. The grid is fixed by sizes that the host knows, never by data."""
+
+    program: Program
+    grid: tuple[int, int, int]
+    block: int
+    """Threads of a block."""
+    shared_bytes: int = 0
+
+
+#: An argument of a kernel: an array it gets the address of (None: a null pointer), or a number of that exact type.
+Argument = npt.NDArray[Any] | np.generic | None
+
+
+class Backend(Protocol):
+    """Where a launch can run: a GPU or the emulator. Arrays are changed in place."""
+
+    name: str
+    sms: int
+    """Streaming multiprocessors, from which grids are sized."""
+
+    def run(self, launch: Launch, arguments: Sequence[Argument]) -> None:
+        """Run to the end."""

@@ -1,0 +1,102 @@
+"""How the kernel is launched: what it is compiled for and how large its grid is, from sizes alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from traceanalyzer.kernels.common.program import Argument, Backend, Launch, Program
+
+SOURCE = Path(__file__).parent / "gather_cast.cu"
+#: No, one, and one factor a group of columns.
+PLAIN, ONE_FACTOR, GROUPS = 0, 1, 2
+#: Threads of a block are near this where the width of a row allows.
+_THREADS = 256
+_MOST_THREADS = 512
+#: Codes that one access can take; wider ones leave gaps between the lanes' stores.
+_VECTORS = (8, 4, 1)
+_DEPTH = 4
+#: Blocks for each SM; a larger grid goes round.
+_BLOCKS_PER_SM = 32
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What of the operands the program is compiled for."""
+
+    columns: int
+    vector: int
+    wide_indices: bool = False
+    scaling: int = PLAIN
+    group: int = 1
+    """Columns that share a factor."""
+    page: int = 0
+    """Rows of a page; 0 where the pool is one piece."""
+
+
+def vector_for(columns: int, *addresses: int) -> int:
+    """The widest access that divides the width of a row and all these addresses and strides (in bytes)."""
+    return next(each for each in _VECTORS if not any(number % each for number in (columns, *addresses)))
+
+
+def configure(layout: Layout, capacity: int, sms: int, depth: int = _DEPTH) -> Launch:
+    """The launch for up to `capacity` indices."""
+    width = layout.columns // layout.vector
+    parts = next(each for each in range(1, width + 1) if width % each == 0 and width // each <= _MOST_THREADS)
+    part = width // parts
+    rows = max(1, round(_THREADS / part))
+    defines = {
+        "COLUMNS": layout.columns,
+        "VECTOR": layout.vector,
+        "PART": part,
+        "ROWS": rows,
+        "DEPTH": depth,
+        "WIDE_INDICES": int(layout.wide_indices),
+        "SCALING": layout.scaling,
+        "GROUP": layout.group,
+        "PAGE": layout.page,
+    }
+    blocks = -(-capacity // (rows * depth))
+    grid = (max(1, min(blocks, sms * _BLOCKS_PER_SM)), parts, 1)
+    return Launch(Program(SOURCE, "gather_cast", tuple(defines.items())), grid, part * rows)
+
+
+def run(
+    backend: Backend,
+    pool: npt.NDArray[Any],
+    indices: npt.NDArray[Any],
+    out: npt.NDArray[Any],
+    *,
+    columns: int,
+    row_stride: int,
+    rows: int,
+    page: int = 0,
+    page_stride: int = 0,
+    count: npt.NDArray[Any] | None = None,
+    factors: npt.NDArray[Any] | None = None,
+) -> None:
+    """Run on arrays of the CPU. `pool` is its bytes, `out` the bits [capacity, columns]; strides in bytes."""
+    scaling = PLAIN if factors is None else GROUPS if factors.ndim == 2 else ONE_FACTOR
+    group = columns // factors.shape[1] if factors is not None and factors.ndim == 2 else 1
+    vector = vector_for(columns, row_stride, page_stride)
+    while scaling == GROUPS and group % vector:
+        vector = _VECTORS[_VECTORS.index(vector) + 1]
+    wide = indices.dtype == np.int64
+    layout = Layout(columns, vector, wide, scaling, group, page)
+    arguments: list[Argument] = [
+        pool,
+        np.int32(row_stride),
+        np.int64(page_stride),
+        np.int64(rows) if wide else np.int32(rows),
+        indices,
+        count,
+        np.int32(len(indices)),
+        factors,
+        np.int64(factors.shape[1] if scaling == GROUPS and factors is not None else 0),
+        out,
+    ]
+    backend.run(configure(layout, len(indices), backend.sms), arguments)
