@@ -19,9 +19,13 @@ typedef long long int64_t;
 
 #define DEVICE static __device__ __forceinline__
 // A kernel of this many threads a block. Its name is not mangled.
-#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 // The block's dynamic shared memory, under this name.
 #define SHARED_MEMORY(name) extern __shared__ __align__(128) uint8_t name[]
+// A pointer into it; the emulator checks every use.
+template <class T> using InShared = T*;
+template <class T> DEVICE InShared<T> at_byte(uint8_t* memory, int offset) { return (T*)(memory + offset); }
+DEVICE InShared<uint32_t> at_word(InShared<uint8_t> bytes) { return (uint32_t*)bytes; }
 
 // ------------------------------------------------------------------------------------------------ barriers
 

@@ -2,9 +2,12 @@
 //
 // What the GPU leaves open is made to hurt here:
 // - shared memory starts as 0xff bytes (NaN), and a guard behind it must stay as it was;
-// - threads run in an order shuffled by the seed, which changes at every turn;
-// - data of cp.async lands at the matching wait (even seeds) or at once (odd seeds): both are allowed on a GPU;
-// - every access is checked for its alignment, every warp operation for all 32 lanes being at the same one.
+// - threads run in an order shuffled by the seed, which changes at every turn; with bit 1 of the seed set, one warp runs as
+//   far as it can before another begins, so that warps are as far apart as barriers allow;
+// - data of cp.async lands at the matching wait, or with bit 0 of the seed set at once: both are allowed on a GPU;
+// - every access to global memory must be aligned and lie in one of the arrays that the kernel was given;
+// - so must every use of a pointer into shared memory (InShared);
+// - every warp operation must find all 32 lanes at the same one.
 // Blocks run one after another, so communication between blocks is not emulated.
 #pragma once
 
@@ -51,16 +54,21 @@ struct Fiber {
 struct Meeting { const char* name = nullptr; int arrived = 0; uint64_t in[32][8]; uint64_t out[32][4]; };
 struct Counts { long block_barriers, warp_operations, matrix_loads, multiplications, async_copies; };
 
+// One array that the kernel was given.
+struct Region { unsigned long start, end; };
+
 static const size_t STACK = 64 * 1024, GUARD = 4096;
 static std::vector<Fiber> fibers;
+static std::vector<Region> regions;
 static std::vector<char> stacks;
 static std::vector<Meeting> meetings;
 static std::vector<uint8_t> shared_block;
 static uint8_t* shared = nullptr;
+static size_t shared_size;
 static jmp_buf scheduler;
 static ucontext_t nowhere;
 static int current;
-static bool copies_land_at_once;
+static bool copies_land_at_once, warps_run_alone;
 static char fault[256];
 static Counts counts;
 static void (*body)();
@@ -92,6 +100,19 @@ __attribute__((noinline)) static void run(int thread) {
 
 static void check_aligned(const void* address, size_t size) {
   if ((uintptr_t)address % size) fail("an access is not aligned");
+}
+// Addresses are not used before they are checked.
+static void check_global(const void* address, size_t size) {
+  check_aligned(address, size);
+  for (const Region& region : regions)
+    if ((uintptr_t)address >= region.start && (uintptr_t)address + size <= region.end) return;
+  fail("an access is outside of all arrays");
+}
+
+static void check_shared(const void* address, size_t size) {
+  check_aligned(address, size > 16 ? 16 : size);
+  if ((uintptr_t)address < (uintptr_t)shared || (uintptr_t)address + size > (uintptr_t)shared + shared_size)
+    fail("an access is outside of the block's shared memory");
 }
 
 static void meet(const char* name) {
@@ -127,11 +148,17 @@ static void copy_async(void* target, const void* source, int count, bool valid) 
   check_aligned(target, count);
   Copy copy{(uint8_t*)target, {}, count};
   if (valid) {
-    check_aligned(source, count);
+    check_global(source, count);
     memcpy(copy.bytes, source, count);
   }
   if (copies_land_at_once) land({copy});
   else fibers[current].open.push_back(copy);
+}
+
+static bool is_running(int warp, int threads) {
+  for (int i = warp * 32; i < std::min(warp * 32 + 32, threads); i++)
+    if (fibers[i].state == State::running) return true;
+  return false;
 }
 
 static void run_block(int threads, uint32_t& random) {
@@ -146,14 +173,24 @@ static void run_block(int threads, uint32_t& random) {
   for (Meeting& meeting : meetings) meeting = Meeting();
   std::vector<int> order(threads);
   for (int i = 0; i < threads; i++) order[i] = i;
+  int favourite = 0;
   for (;;) {
     for (int i = threads - 1; i > 0 && random; i--) {
       random = random * 1664525u + 1013904223u;
       std::swap(order[i], order[(random >> 8) % (i + 1)]);
     }
-    int ran = 0, done = 0, waiting = 0;
-    for (int i = 0; i < threads && !fault[0]; i++)
-      if (fibers[order[i]].state == State::running) run(order[i]), ran++;
+    int ran = 0, done = 0, waiting = 0, alone = -1;
+    for (int i = 0; i < threads && !fault[0]; i++) {
+      const int thread = order[i];
+      if (fibers[thread].state != State::running || (alone >= 0 && thread / 32 != alone)) continue;
+      if (warps_run_alone) {
+        if (!is_running(favourite, threads)) favourite = thread / 32;
+        alone = favourite;
+        if (thread / 32 != alone) continue;
+      }
+      run(thread);
+      ran++;
+    }
     if (fault[0]) return;
     for (const Fiber& fiber : fibers) {
       done += fiber.state == State::done;
@@ -178,6 +215,7 @@ static void launch(const unsigned* grid, int threads, size_t shared_bytes, uint3
   fault[0] = 0;
   counts = Counts();
   copies_land_at_once = seed & 1;
+  warps_run_alone = seed & 2;
   uint32_t random = seed;
   fibers.resize(threads);
   stacks.resize(threads * STACK);
@@ -187,6 +225,7 @@ static void launch(const unsigned* grid, int threads, size_t shared_bytes, uint3
       for (blockIdx.x = 0; blockIdx.x < grid[0]; blockIdx.x++) {
         shared_block.assign(shared_bytes + GUARD + 128, 0xff);
         shared = (uint8_t*)(((uintptr_t)shared_block.data() + 127) & ~(uintptr_t)127);
+        shared_size = shared_bytes;
         run_block(threads, random);
         for (size_t i = 0; i < GUARD - 128 && !fault[0]; i++)
           if (shared[shared_bytes + i] != 0xff) snprintf(fault, sizeof fault, "shared memory was written %zu bytes behind its end", i);
@@ -233,15 +272,27 @@ static uint16_t multiply_add_bf16(uint16_t a, uint16_t b, uint16_t c) {
 
 }  // namespace emulator
 
+// Points into shared memory; every use is checked.
+template <class T> struct InShared {
+  T* pointer;
+  T& operator[](int index) const { emulator::check_shared(pointer + index, sizeof(T)); return pointer[index]; }
+  T& operator*() const { return (*this)[0]; }
+  InShared operator+(int count) const { return {pointer + count}; }
+  operator void*() const { return &(*this)[0]; }
+};
+
 #define DEVICE static inline
 #define KERNEL(threads) static void
 #define SHARED_MEMORY(name) uint8_t* const name = emulator::shared
 #define __restrict__
+template <class T> DEVICE InShared<T> at_byte(uint8_t* memory, int offset) { return {(T*)(memory + offset)}; }
+DEVICE InShared<uint32_t> at_word(InShared<uint8_t> bytes) { return {(uint32_t*)bytes.pointer}; }
 
 // The entry that Python calls; returns 0, or 1 with the fault in `message`.
 #define EMULATED_KERNEL(kernel)                                                                                          \
   extern "C" int emulate(const unsigned* grid, int threads, unsigned long shared_bytes, unsigned seed, void** values,    \
-                         char* message, int length, long* counts) {                                                      \
+                         const emulator::Region* regions, int region_count, char* message, int length, long* counts) {   \
+    emulator::regions.assign(regions, regions + region_count);                                                           \
     emulator::start(kernel, grid, threads, shared_bytes, seed, values);                                                  \
     memcpy(counts, &emulator::counts, sizeof emulator::counts);                                                          \
     snprintf(message, length, "%s", emulator::fault);                                                                    \
@@ -257,11 +308,11 @@ DEVICE void warp_barrier() {
   emulator::together("warp_barrier", nullptr, 0, nullptr, 0, [](emulator::Meeting&) {});
 }
 
-template <class T> DEVICE T load(const T* address) { emulator::check_aligned(address, sizeof(T)); return *address; }
-template <class T> DEVICE void store(T* address, T value) { emulator::check_aligned(address, sizeof(T)); *address = value; }
-DEVICE uint32_t load_once(const uint8_t* address) { return *address; }
+template <class T> DEVICE T load(const T* address) { emulator::check_global(address, sizeof(T)); return *address; }
+template <class T> DEVICE void store(T* address, T value) { emulator::check_global(address, sizeof(T)); *address = value; }
+DEVICE uint32_t load_once(const uint8_t* address) { return load(address); }
 template <class T> DEVICE T load_once(const T* address) { return load(address); }
-DEVICE void prefetch(const void* address) { (void)*(const volatile uint8_t*)address; }  // it must be readable
+DEVICE void prefetch(const void* address) { emulator::check_global(address, 1); }
 
 DEVICE void copy_async_16(void* shared, const void* global, bool valid) { emulator::copy_async(shared, global, 16, valid); }
 DEVICE void copy_async_4(void* shared, const void* global) { emulator::copy_async(shared, global, 4, true); }

@@ -18,7 +18,16 @@ from traceanalyzer.kernels.common import cache as disk
 from traceanalyzer.kernels.common.errors import EmulatorError
 from traceanalyzer.kernels.common.program import INCLUDES, SHARED_BYTES_LIMIT, Argument, Launch, Program
 
-_FLAGS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-w", "-ffp-contract=off", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE")
+_FLAGS = (
+    "-O1",
+    "-std=c++17",
+    "-shared",
+    "-fPIC",
+    "-w",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-U_FORTIFY_SOURCE",
+)
 _GUARD = 256
 _GUARD_BYTE = 0xA5
 
@@ -35,7 +44,7 @@ class Counts:
 
 
 class Emulator:
-    """A backend without a GPU. `seed` shuffles the threads (0: in order); odd seeds let cp.async land at once.
+    """A backend without a GPU. `seed` shuffles the threads (0: in order); see `emulator.hpp` for its lowest bits.
 
     `sms` is small, so that grids smaller than the work are run as well.
     """
@@ -61,6 +70,8 @@ class Emulator:
         guarded = [_Guarded(each) if isinstance(each, np.ndarray) else None for each in arguments]
         values = [_value(each, guard) for each, guard in zip(arguments, guarded, strict=True)]
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))
+        bounds = [bound for guard in guarded if guard is not None for bound in (guard.address, guard.memory_end)]
+        regions = (ctypes.c_ulong * len(bounds))(*bounds)
         message = ctypes.create_string_buffer(256)
         counts = (ctypes.c_long * 5)()
         failed = entry(
@@ -69,6 +80,8 @@ class Emulator:
             ctypes.c_ulong(launch.shared_bytes),
             ctypes.c_uint(self.seed),
             addresses,
+            regions,
+            ctypes.c_int(len(bounds) // 2),
             message,
             ctypes.c_int(len(message)),
             counts,
@@ -95,6 +108,10 @@ class _Guarded:
     def address(self) -> int:
         return int(self.memory.ctypes.data) + self.start
 
+    @property
+    def memory_end(self) -> int:
+        return int(self.memory.ctypes.data) + self.end
+
     def give_back(self, what: str) -> None:
         if (self.memory[: self.start] != _GUARD_BYTE).any() or (self.memory[self.end :] != _GUARD_BYTE).any():
             raise EmulatorError(f"{what}: written outside the array")
@@ -117,23 +134,26 @@ def find_compiler() -> str | None:
     return next((path for each in (named, "g++", "clang++") if each and (path := shutil.which(each))), None)
 
 
-@cache
 def _entry(program: Program) -> ctypes._FuncPointer:  # type: ignore[name-defined]
     compiler = find_compiler()
     if compiler is None:
         raise EmulatorError("the emulator needs a C++ compiler: neither CXX nor g++ nor clang++ was found")
     source = f'#define EMULATED\n#include "device.cuh"\n{program.text()}\nEMULATED_KERNEL({program.entry})\n'
+    return _load(compiler, source, program.source.name)
+
+
+@cache
+def _load(compiler: str, source: str, what: str) -> ctypes._FuncPointer:  # type: ignore[name-defined]
     headers = [(INCLUDES / name).read_text(encoding="utf-8") for name in ("device.cuh", "emulator.hpp")]
     name = disk.key(compiler, *_FLAGS, *headers, source) + ".so"
     if disk.load(name) is None:
-        disk.save(name, _compile(compiler, source, program))
-    path = disk.folder() / name
-    return ctypes.CDLL(str(path)).emulate
+        disk.save(name, _compile(compiler, source, what))
+    return ctypes.CDLL(str(disk.folder() / name)).emulate
 
 
-def _compile(compiler: str, source: str, program: Program) -> bytes:
+def _compile(compiler: str, source: str, what: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        file, target = Path(folder) / f"{program.source.stem}.cpp", Path(folder) / "out.so"
+        file, target = Path(folder) / "kernel.cpp", Path(folder) / "out.so"
         file.write_text(source, encoding="utf-8")
         done = subprocess.run(
             [compiler, *_FLAGS, f"-I{INCLUDES}", "-o", str(target), str(file)],
@@ -142,5 +162,5 @@ def _compile(compiler: str, source: str, program: Program) -> bytes:
             check=False,
         )
         if done.returncode:
-            raise EmulatorError(f"{program.source.name} does not compile with {compiler}: {done.stderr[:1500]}")
+            raise EmulatorError(f"{what} does not compile with {compiler}: {done.stderr[:1500]}")
         return target.read_bytes()

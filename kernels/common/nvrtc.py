@@ -119,7 +119,9 @@ def _site_folders() -> Iterator[str]:
 
 
 def _newest_first(folder: Path) -> list[str]:
-    return sorted((path for path in glob.glob(str(folder / _LIBRARY)) if ".alt." not in path), key=_version, reverse=True)
+    return sorted(
+        (path for path in glob.glob(str(folder / _LIBRARY)) if ".alt." not in path), key=_version, reverse=True
+    )
 
 
 def _toolkits() -> list[str]:

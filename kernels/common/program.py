@@ -37,9 +37,12 @@ class Program:
         return "".join(f"#define {name} {value}\n" for name, value in self.defines) + text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Launch:
-    """A program and the shape of its grid. The grid is fixed by sizes that the host knows, never by data."""
+    """A program and the shape of its grid. The grid is fixed by sizes that the host knows, never by data.
+
+    A launch is equal to itself alone, so that what was prepared for it is found at once.
+    """
 
     program: Program
     grid: tuple[int, int, int]

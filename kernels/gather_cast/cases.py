@@ -132,7 +132,10 @@ def _full() -> Iterator[tuple[str, Inputs]]:
     for count in (1, 1_000, 16_384, 131_072):
         yield f"{count:,} of 495,000", Inputs(495_000, 576, random.integers(0, 495_000, count).tolist())
     yield "2^20 of 100,000", Inputs(100_000, 576, random.integers(-5, 100_010, 1 << 20).tolist())
-    yield "2^20, at most 100,003 counted, int64", Inputs(
-        100_000, 512, random.integers(0, 100_000, 1 << 20).tolist(), wide=True, count=100_003, factors=(100_000, 4)
+    yield (
+        "2^20, at most 100,003 counted, int64",
+        Inputs(
+            100_000, 512, random.integers(0, 100_000, 1 << 20).tolist(), wide=True, count=100_003, factors=(100_000, 4)
+        ),
     )
     yield "pool beyond 2 GB", Inputs(3_900_000, 576, random.integers(3_700_000, 3_900_000, 5_000).tolist())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from traceanalyzer.kernels.common.kernel import Build
 from traceanalyzer.kernels.common.program import Argument, Backend, Launch, Program
 
 SOURCE = Path(__file__).parent / "gather_cast.cu"
@@ -43,6 +46,7 @@ def vector_for(columns: int, *addresses: int) -> int:
     return next(each for each in _VECTORS if not any(number % each for number in (columns, *addresses)))
 
 
+@lru_cache(maxsize=1024)
 def configure(layout: Layout, capacity: int, sms: int, depth: int = _DEPTH) -> Launch:
     """The launch for up to `capacity` indices."""
     width = layout.columns // layout.vector
@@ -100,3 +104,17 @@ def run(
         out,
     ]
     backend.run(configure(layout, len(indices), backend.sms), arguments)
+
+
+def builds() -> Iterator[Build]:
+    """Every way of access, of scaling and of indices, for rows of 576 codes."""
+    for layout in (
+        *(
+            Layout(576, vector, scaling=scaling, group=64)
+            for vector in _VECTORS
+            for scaling in (PLAIN, ONE_FACTOR, GROUPS)
+        ),
+        Layout(576, 8, wide_indices=True),
+        Layout(576, 8, page=64),
+    ):
+        yield Build(configure(layout, 1 << 20, 132).program, register_budget=48)

@@ -35,6 +35,18 @@ def _whole_numbers(log_probs: Array, _: np.random.Generator) -> Array:
     return np.round(log_probs)
 
 
+def _few_equal(log_probs: Array, _: np.random.Generator) -> Array:
+    """Now and then just two sums are equal."""
+    return np.round(log_probs * 32) / 32
+
+
+def _rounded_away(log_probs: Array, _: np.random.Generator) -> Array:
+    """Sums so large that what is added is rounded: the order of adding decides."""
+    changed = np.round(log_probs)
+    changed[:, 0] = -(2.0**54)
+    return changed
+
+
 def _all_equal(log_probs: Array, _: np.random.Generator) -> Array:
     return np.full_like(log_probs, -1.5)
 
@@ -112,13 +124,15 @@ def _inputs() -> Iterator[tuple[str, Inputs]]:
     yield "more ranks than the budget", replace(plain, ranks=40, budget=8)
     yield "budget beyond what there is", replace(plain, depths=2, ranks=3, budget=30)
     yield "equal sums", replace(plain, change=_whole_numbers, budget=50)
+    yield "few equal sums", replace(plain, change=_few_equal, budget=64, requests=40)
+    yield "sums that are rounded", replace(plain, change=_rounded_away, budget=40, requests=8)
     yield "all equal", replace(plain, change=_all_equal, depths=6, budget=70)
-    yield "zeros of both signs", replace(plain, change=_zeros, budget=40)
+    yield "zeros of both signs", replace(plain, change=_zeros, budget=40, requests=8)
     yield "-inf tails", replace(plain, change=_cut_tails, requests=6)
     yield "-inf at the start", replace(plain, change=lambda values, _: np.full_like(values, -np.inf))
     yield "NaN", replace(plain, change=_nan, requests=4, budget=30)
     yield "huge, unsorted, positive", replace(plain, change=_huge, requests=4, budget=40)
     yield "two words of bits", replace(plain, budget=64, requests=1)
     yield "three words of bits", replace(plain, budget=130, ranks=20, requests=1)
-    yield "all limits", Inputs(1, 16, 254, 254, _whole_numbers)
-    yield "the largest budget", Inputs(1, 16, 254, 1024)
+    yield "all limits", Inputs(1, 16, 256, 256, _whole_numbers)
+    yield "the largest budget", Inputs(1, 16, 256, 1024)

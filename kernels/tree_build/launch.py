@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from traceanalyzer.kernels.common.kernel import Build
 from traceanalyzer.kernels.common.program import Argument, Backend, Launch, Program
 from traceanalyzer.kernels.tree_build.reference import OUTPUTS
 
 SOURCE = Path(__file__).parent / "tree_build.cu"
-#: The rank path of a candidate is 16 bytes of rank + 1.
-MOST_DEPTHS, MOST_WIDTH, MOST_BUDGET = 16, 254, 1024
+#: A rank has 8 bits, a depth 4, the number of a node that has children 10: see `Node` in the source.
+MOST_DEPTHS, MOST_WIDTH, MOST_BUDGET = 16, 256, 1024
 _THREADS = 128
-_NODE_BYTES, _PATH_BYTES, _KEY_BYTES = 16, 16, 8
+_LANES = 32
 
 
-def program() -> Program:
-    """There is one for all sizes."""
-    return Program(SOURCE, "tree_build", (("THREADS", _THREADS),))
+def program(budget: int) -> Program:
+    """The one with room for this many candidates: a power of two for each lane."""
+    slots = 1
+    while slots * _LANES < budget:
+        slots *= 2
+    return Program(SOURCE, "tree_build", (("THREADS", _THREADS), ("SLOTS", slots)))
 
 
 def shared_bytes(depths: int, width: int, budget: int) -> int:
     """As the kernel divides it: see `divide` there."""
     nodes, cells = budget + 1, depths * width
-    read = -(-max(nodes * _NODE_BYTES, cells * 4) // 16) * 16
-    return nodes * (_PATH_BYTES + _NODE_BYTES) + read + cells * 8 + nodes * (_KEY_BYTES + 4 + 4)
+    return _to_16(cells * 8) + _to_16(max(nodes * 16, cells * 4)) + 3 * nodes * 4 + 4
 
 
+def _to_16(size: int) -> int:
+    return -(-size // 16) * 16
+
+
+@lru_cache(maxsize=256)
 def configure(requests: int, depths: int, ranks: int, budget: int) -> Launch:
     """The launch for this many requests. Ranks that no tree of this budget can use are not read."""
-    return Launch(program(), (max(requests, 1), 1, 1), _THREADS, shared_bytes(depths, min(ranks, budget), budget))
+    shared = shared_bytes(depths, min(ranks, budget), budget)
+    return Launch(program(budget), (max(requests, 1), 1, 1), _THREADS, shared)
 
 
 def run(
@@ -56,3 +67,10 @@ def run(
         *(outputs[name] for name, _ in OUTPUTS),
     ]
     backend.run(configure(requests, depths, ranks, budget), arguments)
+
+
+def builds() -> Iterator[Build]:
+    """The programs of all budgets, with the shared memory of the largest tree of each."""
+    for budget, registers in ((32, 64), (64, 64), (128, 72), (256, 96), (512, 128), (1024, 192)):
+        shared = shared_bytes(MOST_DEPTHS, min(MOST_WIDTH, budget), budget)
+        yield Build(program(budget), register_budget=registers, shared_bytes=shared)

@@ -1,0 +1,93 @@
+"""Measures the bundled kernels on the GPU of this machine and writes what was found as JSON.
+
+    python benchmarks/kernels_bench.py -o benchmarks/results/kernels-H200-2026-11-30.json [NAME...]
+
+The ceilings come first (copy bandwidth, rate of mma.sync), then each kernel's baseline, replacement, floor and peer; all
+with a cold L2, medians of CUDA events. Needs torch with CUDA, and nothing else of the toolkit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+#: The goals of the kernels' design, in ns, by kernel and case.
+GOALS_NS = {
+    ("gather_cast", "16,384 of 495,000"): 10_500,
+    ("gather_cast", "131,072 of 495,000"): 62_000,
+    ("tree_build", "1 requests, budget 8"): 12_000,
+    ("tree_build", "64 requests, budget 64"): 40_000,
+}
+
+
+def main() -> int:
+    from traceanalyzer.errors import TraceAnalyzerError
+    from traceanalyzer.kernels import KERNELS, find
+    from traceanalyzer.kernels.common import bench
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("--commit", help="where this is no checkout")
+    options = parser.parse_args()
+    try:
+        result = bench.run([find(name) for name in options.names] or KERNELS)
+    except TraceAnalyzerError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    rows = [{**asdict(row), "goal_ns": GOALS_NS.get((row.kernel, row.case))} for row in result.rows]
+    document = {
+        **asdict(result),
+        "rows": rows,
+        "date": datetime.date.today().isoformat(),
+        "commit": options.commit or commit(),
+        "command": "python benchmarks/kernels_bench.py " + " ".join(options.names),
+    }
+    Path(options.output).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    show(document)
+    return 0
+
+
+def commit() -> str:
+    """Of this checkout, with a + where files differ from it."""
+    said = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return said.stdout.strip() or "unknown"
+
+
+def show(document: dict) -> None:
+    ceilings = document["ceilings"]
+    print(
+        f"{document['device']}, torch {document['torch']}, CUDA {document['cuda']}, driver {document['driver']}, {document['commit']}"
+    )
+    print(
+        f"copy {ceilings['copy_bytes_per_s'] / 1e9:.0f} GB/s, mma.sync {ceilings['mma_flop_per_s'] / 1e12:.0f} TFLOP/s,"
+        f" an empty launch {ceilings['launch_ns'] / 1e3:.1f} us"
+    )
+    print(
+        f"{'kernel':12} {'case':26} {'baseline':>10} {'peer':>8} {'replaced':>9} {'p10':>7} {'p90':>7} {'floor':>7} {'goal':>6}  equal"
+    )
+    for row in document["rows"]:
+        times = [
+            row[f"{name}_ns"]
+            for name in ("baseline", "peer", "replacement", "replacement_p10", "replacement_p90", "floor", "goal")
+        ]
+        cells = ["-" if time is None else f"{time / 1e3:.1f}" for time in times]
+        widths = (10, 8, 9, 7, 7, 7, 6)
+        text = " ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+        print(f"{row['kernel']:12} {row['case']:26} {text}  {row['equal']}")
+    for warning in document["warnings"]:
+        print("warning:", warning)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""What the tests of all kernels share: when they are skipped, and how a kernel is broken to see that it is noticed."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+
+import pytest
+
+from traceanalyzer.errors import NeedsGpuError
+from traceanalyzer.kernels.common import emulator, nvrtc
+from traceanalyzer.kernels.common.build import compile_program
+from traceanalyzer.kernels.common.case import Case
+from traceanalyzer.kernels.common.driver import Gpu
+from traceanalyzer.kernels.common.errors import EmulatorError, MismatchError
+from traceanalyzer.kernels.common.kernel import Build, Kernel
+from traceanalyzer.kernels.common.program import Backend
+
+needs_cxx = pytest.mark.skipif(emulator.find_compiler() is None, reason="no C++ compiler: the emulator cannot be built")
+needs_nvrtc = pytest.mark.skipif(nvrtc.find() is None, reason="no NVRTC (pip install nvidia-cuda-nvrtc)")
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+
+#: Orders of threads: as they are; shuffled; one warp after the other. Odd ones let cp.async land at once.
+SEEDS = (0, 5, 6, 7)
+
+
+@cache
+def gpu() -> Gpu | None:
+    """The first GPU, if there is one."""
+    try:
+        return Gpu()
+    except NeedsGpuError:
+        return None
+
+
+def torch_and_gpu() -> bool:
+    """Whether torch is here and sees a GPU."""
+    if importlib.util.find_spec("torch") is None or gpu() is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+needs_gpu = pytest.mark.skipif(gpu() is None, reason="no GPU")
+needs_torch_and_gpu = pytest.mark.skipif(not torch_and_gpu(), reason="no torch that sees a GPU")
+
+
+def reduced(cases: Iterable[Case]) -> list[Case]:
+    """Those that the emulator can run."""
+    return [case for case in cases if not case.full]
+
+
+def over_budget(build: Build, architecture: str) -> list[str]:
+    """Compile a program and say what of its budget it breaks."""
+    return build.faults(compile_program(build.program, architecture).resources)
+
+
+def complaints(cases: Iterable[Case], backends: Iterable[Callable[[], Backend]]) -> Iterator[str]:
+    """What the checks of the cases say on these backends."""
+    kept = list(cases)
+    for make in backends:
+        for case in kept:
+            try:
+                case.check(make())
+            except (MismatchError, EmulatorError) as error:
+                yield f"{case.name}: {error}"
+
+
+def first_complaint(kernel: Kernel, *edits: tuple[str, str]) -> str | None:
+    """What notices that the kernel's source was changed so; None where nothing does."""
+    backends = [lambda seed=seed: emulator.Emulator(seed, edits=edits) for seed in SEEDS]
+    return next(complaints(reduced(kernel.cases()), backends), None)
