@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 GOALS_NS = {
     ("gather_cast", "16,384 of 495,000"): 10_500,
     ("gather_cast", "131,072 of 495,000"): 62_000,
-    ("tree_build", "1 requests, budget 8"): 12_000,
+    ("tree_build", "1 request, budget 8"): 12_000,
     ("tree_build", "64 requests, budget 64"): 40_000,
 }
 
@@ -74,17 +74,26 @@ def show(document: dict) -> None:
         f" an empty launch {ceilings['launch_ns'] / 1e3:.1f} us"
     )
     print(
-        f"{'kernel':12} {'case':26} {'baseline':>10} {'peer':>8} {'replaced':>9} {'p10':>7} {'p90':>7} {'floor':>7} {'goal':>6}  equal"
+        f"{'kernel':12} {'case':36} {'baseline':>10} {'peer':>8} {'replaced':>9} {'p10':>7} {'p90':>7} {'clean L2':>9} {'floor':>7} {'goal':>6}  equal"
     )
     for row in document["rows"]:
         times = [
             row[f"{name}_ns"]
-            for name in ("baseline", "peer", "replacement", "replacement_p10", "replacement_p90", "floor", "goal")
+            for name in (
+                "baseline",
+                "peer",
+                "replacement",
+                "replacement_p10",
+                "replacement_p90",
+                "replacement_clean",
+                "floor",
+                "goal",
+            )
         ]
         cells = ["-" if time is None else f"{time / 1e3:.1f}" for time in times]
-        widths = (10, 8, 9, 7, 7, 7, 6)
+        widths = (10, 8, 9, 7, 7, 9, 7, 6)
         text = " ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
-        print(f"{row['kernel']:12} {row['case']:26} {text}  {row['equal']}")
+        print(f"{row['kernel']:12} {row['case']:36} {text}  {row['equal']}")
     for warning in document["warnings"]:
         print("warning:", warning)
 

@@ -52,6 +52,8 @@ class Row:
     peer_ns: int | None = None
     replacement_p10_ns: int | None = None
     replacement_p90_ns: int | None = None
+    replacement_clean_ns: int | None = None
+    """The median where L2 holds lines that need not be written to memory first (all other times: lines that must)."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,10 @@ class Bench:
         """See `Timer.on_gpu`."""
         return self.timer.on_gpu(work)
 
+    def clean_ns(self, work: Callable[[], object]) -> int:
+        """The median with clean lines in L2."""
+        return self.timer.on_gpu(work, cold="read").median_ns
+
     def floor_ns(self, moved_bytes: float, flops: float = 0) -> int:
         """The time that this much work takes at the ceilings."""
         seconds = max(moved_bytes / self.ceilings.copy_bytes_per_s, flops / self.ceilings.mma_flop_per_s)
@@ -94,7 +100,7 @@ class Bench:
         source = torch.randint(0, 255, (_COPY_BYTES,), dtype=torch.uint8, device=self.device)
         target = torch.empty_like(source)
         copy = self.timer.on_gpu(lambda: target.copy_(source), rounds=20)
-        blocks = 4 * torch_launch.sms(self.device.index)
+        blocks = torch_launch.resident_threads(self.device) // 512
         sums = torch.empty(blocks * 256, dtype=torch.float32, device=self.device)
 
         def multiply(rounds: int) -> Callable[[], None]:

@@ -16,7 +16,7 @@ from traceanalyzer.kernels.common.errors import DriverError
 from traceanalyzer.kernels.common.program import Argument, Launch, Program
 
 #: Numbers of cuda.h.
-_SMS, _MAJOR, _MINOR, _SHARED_OPTIN = 16, 75, 76, 97
+_SMS, _THREADS_OF_SM, _MAJOR, _MINOR = 16, 39, 75, 76
 _FUNCTION_SHARED_BYTES = 8
 #: Shared memory a block gets without asking the driver first.
 _SHARED_DEFAULT = 48 * 1024
@@ -109,8 +109,8 @@ class Gpu:
         self.driver.call("cuDeviceGetName", name, len(name), device)
         self.name = name.value.decode()
         self.sms = self._attribute(_SMS)
+        self.resident_threads = self.sms * self._attribute(_THREADS_OF_SM)
         self.capability = (self._attribute(_MAJOR), self._attribute(_MINOR))
-        self.shared_bytes_limit = self._attribute(_SHARED_OPTIN)
         if self.capability < _OLDEST:
             raise NeedsGpuError(
                 f"{self.name} has compute capability {self.architecture}; the kernels need sm_80 or later"

@@ -46,14 +46,14 @@ class Counts:
 class Emulator:
     """A backend without a GPU. `seed` shuffles the threads (0: in order); see `emulator.hpp` for its lowest bits.
 
-    `sms` is small, so that grids smaller than the work are run as well.
+    It holds few threads at once, so that grids smaller than the work are run as well.
     """
 
     name = "emulator"
 
-    def __init__(self, seed: int = 0, sms: int = 2, edits: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(self, seed: int = 0, resident_threads: int = 1024, edits: tuple[tuple[str, str], ...] = ()) -> None:
         self.seed = seed
-        self.sms = sms
+        self.resident_threads = resident_threads
         self.edits = edits
         """Changes of the source that are made before it is compiled: how tests break a kernel."""
         self.counts: Counts | None = None

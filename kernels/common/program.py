@@ -59,8 +59,8 @@ class Backend(Protocol):
     """Where a launch can run: a GPU or the emulator. Arrays are changed in place."""
 
     name: str
-    sms: int
-    """Streaming multiprocessors, from which grids are sized."""
+    resident_threads: int
+    """Threads that it holds at once, from which grids are sized."""
 
     def run(self, launch: Launch, arguments: Sequence[Argument]) -> None:
         """Run to the end."""

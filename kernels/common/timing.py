@@ -6,12 +6,16 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
+#: What L2 holds before each round, nothing of it of use to the work. `written`: lines that must be written to memory before
+#: others take their place, as after a kernel that writes much; the work pays for that too. `read`: lines that can be dropped.
+Cold = Literal["written", "read"]
+
 _ROUNDS, _WARM_UPS = 100, 10
-#: Bytes written before each round, so that neither inputs nor outputs lie in L2; many times any L2, and so long under way
-#: that the host has put the work into the stream before the GPU gets to it.
+#: Many times any L2, and so long under way that the host has put the work into the stream before the GPU gets to it.
 _FLUSH_BYTES = 1 << 29
 
 
@@ -29,16 +33,15 @@ class Timer:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=device)
+        self._flush = torch.zeros(_FLUSH_BYTES // 4, dtype=torch.float32, device=device)
 
-    def on_gpu(self, work: Callable[[], object], *, rounds: int = _ROUNDS, cold: bool = True) -> Timing:
+    def on_gpu(self, work: Callable[[], object], *, rounds: int = _ROUNDS, cold: Cold = "written") -> Timing:
         """Time on the GPU of what `work` puts into the current stream, from an event before it to one behind it."""
         for _ in range(_WARM_UPS):
             work()
         pairs = [(_event(), _event()) for _ in range(rounds)]
         for start, end in pairs:
-            if cold:
-                self._flush.zero_()
+            self._fill_l2(cold)
             start.record()
             work()
             end.record()
@@ -50,13 +53,19 @@ class Timer:
         work()
         times = []
         for _ in range(rounds):
-            self._flush.zero_()
+            self._fill_l2("written")
             torch.cuda.synchronize(self.device)
             start = time.perf_counter_ns()
             work()
             torch.cuda.synchronize(self.device)
             times.append(float(time.perf_counter_ns() - start))
         return _summary(times)
+
+    def _fill_l2(self, cold: Cold) -> None:
+        if cold == "written":
+            self._flush.zero_()
+        else:
+            torch.amax(self._flush)
 
 
 def _event() -> torch.cuda.Event:

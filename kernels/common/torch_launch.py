@@ -22,10 +22,9 @@ def gpu(ordinal: int) -> Gpu:
     return Gpu(ordinal)  # both count what CUDA_VISIBLE_DEVICES leaves
 
 
-@cache
-def sms(ordinal: int) -> int:
-    """Streaming multiprocessors of torch's cuda:ordinal."""
-    return int(torch.cuda.get_device_properties(ordinal).multi_processor_count)
+def resident_threads(device: torch.device) -> int:
+    """How many threads torch's device holds at once."""
+    return gpu(torch.cuda.current_device() if device.index is None else device.index).resident_threads
 
 
 def launch(shape: Launch, arguments: Sequence[torch.Tensor | Argument], device: torch.device) -> None:

@@ -3,8 +3,10 @@
 // A block takes ROWS rows at once and DEPTH such groups. Each thread has one place in the row: it reads VECTOR codes there
 // and writes VECTOR bf16, so that a warp reads and writes stretches without gaps and there is no division in the loop; all
 // of a thread's loads are under way before the first is used.
+//
 // Without a scale the conversion is exact and done in integers: the seven bits below the sign, moved to the same place in
 // a bf16, make a number 2^120 times too small (subnormal codes too), and one multiplication puts it right.
+//
 //
 // Compiled for: COLUMNS (codes in a row), VECTOR (16, 8, 4 or 1 codes an access; divides COLUMNS and every address), PART
 // (accesses of a row that one block makes; divides COLUMNS / VECTOR, blockIdx.y counts the parts), ROWS, DEPTH,

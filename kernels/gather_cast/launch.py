@@ -22,9 +22,12 @@ _THREADS = 256
 _MOST_THREADS = 512
 #: Codes that one access can take; wider ones leave gaps between the lanes' stores.
 _VECTORS = (8, 4, 1)
-_DEPTH = 4
-#: Blocks for each SM; a larger grid goes round.
-_BLOCKS_PER_SM = 32
+#: Groups of rows that one block may take. The least that lets all blocks run at once is best; beyond that, the last one.
+_DEPTHS = (1, 2, 3, 4, 5, 6)
+_DEPTH_OF_MANY = 3
+#: Where the number of rows is only known on the GPU, the grid is no larger than this many times what runs at once, and goes
+#: round: blocks without work cost time too.
+_MOST_WAVES = 4
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,22 @@ def vector_for(columns: int, *addresses: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def configure(layout: Layout, capacity: int, sms: int, depth: int = _DEPTH) -> Launch:
-    """The launch for up to `capacity` indices."""
+def configure(layout: Layout, capacity: int, resident_threads: int, *, counted: bool = False) -> Launch:
+    """The launch for up to `capacity` indices on a GPU that holds so many threads at once.
+
+    `counted` says that the number of indices is read on the GPU.
+    """
     width = layout.columns // layout.vector
     parts = next(each for each in range(1, width + 1) if width % each == 0 and width // each <= _MOST_THREADS)
     part = width // parts
     rows = max(1, round(_THREADS / part))
+    at_once = max(1, resident_threads // (_to_warps(part * rows) * parts))
+
+    def blocks(depth: int) -> int:
+        return max(1, -(-capacity // (rows * depth)))
+
+    depth = next((each for each in _DEPTHS if blocks(each) <= at_once), _DEPTH_OF_MANY)
+    grid = min(blocks(depth), at_once * _MOST_WAVES) if counted else blocks(depth)
     defines = {
         "COLUMNS": layout.columns,
         "VECTOR": layout.vector,
@@ -64,9 +77,11 @@ def configure(layout: Layout, capacity: int, sms: int, depth: int = _DEPTH) -> L
         "GROUP": layout.group,
         "PAGE": layout.page,
     }
-    blocks = -(-capacity // (rows * depth))
-    grid = (max(1, min(blocks, sms * _BLOCKS_PER_SM)), parts, 1)
-    return Launch(Program(SOURCE, "gather_cast", tuple(defines.items())), grid, part * rows)
+    return Launch(Program(SOURCE, "gather_cast", tuple(defines.items())), (grid, parts, 1), part * rows)
+
+
+def _to_warps(threads: int) -> int:
+    return -(-threads // 32) * 32
 
 
 def run(
@@ -103,18 +118,16 @@ def run(
         np.int64(factors.shape[1] if scaling == GROUPS and factors is not None else 0),
         out,
     ]
-    backend.run(configure(layout, len(indices), backend.sms), arguments)
+    launch = configure(layout, len(indices), backend.resident_threads, counted=count is not None)
+    backend.run(launch, arguments)
 
 
 def builds() -> Iterator[Build]:
-    """Every way of access, of scaling and of indices, for rows of 576 codes."""
-    for layout in (
-        *(
-            Layout(576, vector, scaling=scaling, group=64)
-            for vector in _VECTORS
-            for scaling in (PLAIN, ONE_FACTOR, GROUPS)
-        ),
-        Layout(576, 8, wide_indices=True),
-        Layout(576, 8, page=64),
-    ):
-        yield Build(configure(layout, 1 << 20, 132).program, register_budget=48)
+    """Every way of access, of scaling and of indices, for rows of 576 codes; and every depth."""
+    scalings = (PLAIN, ONE_FACTOR, GROUPS)
+    layouts = [Layout(576, vector, scaling=scaling, group=64) for vector in _VECTORS for scaling in scalings]
+    layouts += [Layout(576, 8, wide_indices=True), Layout(576, 8, page=64)]
+    for layout in layouts:
+        yield Build(configure(layout, 1 << 20, 132 * 2048).program, register_budget=48)
+    for depth in _DEPTHS:
+        yield Build(configure(Layout(576, 8), 4 * depth * 100, 100 * 288).program, register_budget=48)

@@ -105,8 +105,9 @@ def _launch(
         np.int64(scale.shape[1] if scale is not None and scaling == GROUPS else 0),
         out,
     ]
-    device = pool.device
-    torch_launch.launch(configure(layout, len(indices), torch_launch.sms(device.index or 0)), arguments, device)
+    resident = torch_launch.resident_threads(pool.device)
+    shape = configure(layout, len(indices), resident, counted=count is not None)
+    torch_launch.launch(shape, arguments, pool.device)
 
 
 def _new(

@@ -82,14 +82,24 @@ def test_the_widest_access_that_divides_everything_is_taken() -> None:
     assert vector_for(577, 592) == 1
 
 
-@pytest.mark.parametrize("capacity", [0, 1, 16, 17, 1 << 20])
+@pytest.mark.parametrize("capacity", [0, 1, 16, 17, 1024, 16_384, 131_072, 1 << 20])
 def test_the_grid_covers_the_work_or_goes_round(capacity: int) -> None:
-    launch = configure(Layout(576, 8), capacity, sms=132)
+    resident = 132 * 2048
+    launch = configure(Layout(576, 8), capacity, resident)
     defines = dict(launch.program.defines)
-    a_block = defines["ROWS"] * defines["DEPTH"]
-    assert launch.block == defines["PART"] * defines["ROWS"] <= 1024
-    assert launch.grid[0] * a_block >= min(capacity, 132 * 32 * a_block)
-    assert launch.grid[0] >= 1
+    assert launch.block == defines["PART"] * defines["ROWS"] == 288
+    assert launch.grid[0] * defines["ROWS"] * defines["DEPTH"] >= capacity
+    counted = configure(Layout(576, 8), capacity, resident, counted=True)
+    assert 1 <= counted.grid[0] <= launch.grid[0]
+    assert counted.grid[0] * counted.block <= 4 * resident
+    assert counted.program == launch.program
+
+
+def test_work_that_can_run_at_once_does() -> None:
+    """16,384 rows of 72 accesses: 4 at once and 5 deep make 820 blocks of 288 threads, of which 132 SMs hold 938."""
+    defines = dict(configure(Layout(576, 8), 16_384, 132 * 2048).program.defines)
+    assert (defines["ROWS"], defines["DEPTH"]) == (4, 5)
+    assert dict(configure(Layout(576, 8), 131_072, 132 * 2048).program.defines)["DEPTH"] == 3
 
 
 @needs_gpu

@@ -10,7 +10,7 @@ from traceanalyzer.kernels.common.bench import Bench, Row
 from traceanalyzer.kernels.tree_build import baseline
 from traceanalyzer.kernels.tree_build.op import Trees, tree_build
 
-_DEPTHS, _RANKS = 16, 64
+_DEPTHS, _RANKS, _VOCABULARY = 16, 64, 4096
 #: Requests and budget.
 _SIZES = ((1, 8), (1, 64), (16, 32), (64, 64))
 
@@ -18,36 +18,31 @@ _SIZES = ((1, 8), (1, 64), (16, 32), (64, 64))
 def rows(bench: Bench) -> Iterator[Row]:
     """One row for each number of requests and budget."""
     for requests, budget in _SIZES:
-        logits = 3 * torch.randn(requests, _DEPTHS, 4096, device=bench.device)
+        logits = 3 * torch.randn(requests, _DEPTHS, _VOCABULARY, device=bench.device)
         best = torch.log_softmax(logits, -1).topk(min(_RANKS, budget), -1)
-        scores, ids = best.values.contiguous(), best.indices.contiguous()
         prefixes = torch.randint(0, 100_000, (requests,), dtype=torch.int32, device=bench.device)
-        out = tree_build(scores, ids, prefixes, budget)
+        yield _row(bench, best.values.contiguous(), best.indices.contiguous(), prefixes, budget)
 
-        def replacement(
-            scores: torch.Tensor = scores,
-            ids: torch.Tensor = ids,
-            prefixes: torch.Tensor = prefixes,
-            budget: int = budget,
-            out: Trees = out,
-        ) -> Trees:
-            return tree_build(scores, ids, prefixes, budget, out=out)
 
-        expected = baseline.tree_build(scores, ids, prefixes, budget)
-        result = replacement()
-        time = bench.on_gpu(replacement)
-        yield Row(
-            kernel="tree_build",
-            case=f"{requests} requests, budget {budget}",
-            baseline="heap on the CPU, with copies",
-            baseline_ns=bench.timer.on_host(
-                lambda scores=scores, ids=ids, prefixes=prefixes, budget=budget: baseline.tree_build(
-                    scores, ids, prefixes, budget
-                )
-            ).median_ns,
-            replacement_ns=time.median_ns,
-            replacement_p10_ns=time.p10_ns,
-            replacement_p90_ns=time.p90_ns,
-            floor_ns=bench.ceilings.launch_ns,
-            equal=all(torch.equal(mine, theirs) for mine, theirs in zip(result, expected, strict=True)),
-        )
+def _row(bench: Bench, log_probs: torch.Tensor, ids: torch.Tensor, prefixes: torch.Tensor, budget: int) -> Row:
+    out = tree_build(log_probs, ids, prefixes, budget)
+
+    def replacement() -> Trees:
+        return tree_build(log_probs, ids, prefixes, budget, out=out)
+
+    def on_cpu() -> Trees:
+        return baseline.tree_build(log_probs, ids, prefixes, budget)
+
+    time = bench.on_gpu(replacement)
+    return Row(
+        kernel="tree_build",
+        case=f"{len(prefixes)} request{'s' * (len(prefixes) > 1)}, budget {budget}",
+        baseline="heap on the CPU, with copies",
+        baseline_ns=bench.timer.on_host(on_cpu).median_ns,
+        replacement_ns=time.median_ns,
+        replacement_p10_ns=time.p10_ns,
+        replacement_p90_ns=time.p90_ns,
+        replacement_clean_ns=bench.clean_ns(replacement),
+        floor_ns=bench.ceilings.launch_ns,
+        equal=all(torch.equal(mine, theirs) for mine, theirs in zip(replacement(), on_cpu(), strict=True)),
+    )
