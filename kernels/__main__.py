@@ -1,7 +1,7 @@
 """`python -m traceanalyzer.kernels NAME... [--on gpu|emulator] [--reduced]`: run the cases, one line each.
 
-`traceanalyze kernels check` does the same with the toolkit's output. This needs nothing but numpy: it is what sanitizers
-and profilers are put in front of.
+`traceanalyze kernels check` does the same with the toolkit's output. This needs nothing but numpy: it is what
+sanitizers and profilers are put in front of.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class NotATraceError(UnreadableError):
 
 
 class NeedsGpuError(TraceAnalyzerError):
-    """A GPU was needed and is absent. Reserved: no command needs one yet."""
+    """A GPU (or the torch that drives it) was needed and is absent."""
 
     exit_code = 4
 

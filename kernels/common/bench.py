@@ -1,9 +1,8 @@
-"""One benchmark run: the ceilings of the GPU first, then each kernel's baseline, replacement, floor and peer. Needs torch."""
+"""A benchmark run: first the GPU's ceilings, then each kernel's baseline, replacement, floor, peer. Needs torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 
 from traceanalyzer.errors import NeedsGpuError
 from traceanalyzer.kernels.common import torch_launch
+from traceanalyzer.kernels.common.bench_result import Ceilings, Result, Row
 from traceanalyzer.kernels.common.gpu_state import GpuState, Monitor, clocks_moved
 from traceanalyzer.kernels.common.kernel import Kernel
 from traceanalyzer.kernels.common.program import Launch, Program
@@ -21,55 +21,6 @@ _COPY_BYTES = 1 << 31
 _MMA_ROUNDS = 4096
 #: Of one round of one warp: eight products of 16 x 8 x 16.
 _MMA_FLOPS = 8 * 2 * 16 * 8 * 16
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """What this GPU can do, measured in this run."""
-
-    copy_bytes_per_s: float
-    """Of a large copy on the device, bytes read and written."""
-    mma_flop_per_s: float
-    """Of `mma.sync` bf16 with float32 sums."""
-    launch_ns: int
-    """What the clock shows for a kernel that does next to nothing."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One case of one kernel; times are medians with a cold L2."""
-
-    kernel: str
-    case: str
-    baseline: str
-    baseline_ns: int
-    replacement_ns: int
-    floor_ns: int
-    """The least time that the bytes and operations leave, at the measured ceilings."""
-    equal: bool
-    """Whether baseline and replacement gave the same, bit for bit."""
-    peer: str | None = None
-    peer_ns: int | None = None
-    replacement_p10_ns: int | None = None
-    replacement_p90_ns: int | None = None
-    replacement_clean_ns: int | None = None
-    """The median where L2 holds lines that need not be written to memory first (all other times: lines that must)."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """All of a run."""
-
-    device: str
-    architecture: str
-    torch: str
-    cuda: str
-    driver: str | None
-    ceilings: Ceilings
-    rows: Sequence[Row]
-    states: Sequence[GpuState]
-    """Read under load: before the first row and behind each."""
-    warnings: Sequence[str]
 
 
 class Bench:

@@ -39,7 +39,7 @@ def load(name: str) -> bytes | None:
 
 
 def save(name: str, content: bytes) -> None:
-    """Keep content under a name, whole or not at all. A folder that cannot be written costs only the next compilation."""
+    """Keep content under a name, whole or not at all. Where the folder cannot be written, it is compiled again."""
     with contextlib.suppress(OSError):
         folder().mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=folder())

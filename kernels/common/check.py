@@ -22,8 +22,8 @@ def check(
 ) -> None:
     """Raise `ArgumentError` unless `tensor` is a CUDA tensor of one of these types and of this shape.
 
-    `shape` holds a size for each dimension, or a word where any size will do. `like` is a tensor on whose device it must
-    be. Where it need not be contiguous its last dimension must be.
+    `shape` holds a size for each dimension, or a word where any size will do. `like` is a tensor on whose device it
+    must be. Where it need not be contiguous its last dimension must be.
     """
     import torch
 

@@ -41,7 +41,7 @@ def backend(where: str, ordinal: int = 0) -> Backend:
 
 
 def run(kernels: Sequence[Kernel], on: Backend, *, full: bool) -> Iterator[Outcome]:
-    """Run all cases; those of full size only where asked for. A fault of the driver ends the run: it may harm what follows."""
+    """Run all cases, those of full size only where asked for. A fault of the driver ends the run."""
     for kernel in kernels:
         for case in kernel.cases():
             if case.full and not full:

@@ -33,7 +33,7 @@ class Function:
     driver: Driver
 
     def launch(self, launch: Launch, values: Sequence[ctypes._SimpleCData[Any]], stream: int = 0) -> None:
-        """Put it into a stream; returns at once. Neither waits nor allocates, so it can be recorded into a CUDA graph."""
+        """Put it into a stream and return at once. Neither waits nor allocates, so CUDA graphs can record it."""
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))
         self.driver.call(
             "cuLaunchKernel",
@@ -181,7 +181,7 @@ class Gpu:
 class _Memory:
     """A copy of an array on the GPU."""
 
-    def __init__(self, driver: Driver, array: np.ndarray) -> None:  # type: ignore[type-arg]
+    def __init__(self, driver: Driver, array: np.ndarray) -> None:
         self._driver = driver
         self._array = array
         self._pointer = ctypes.c_uint64()

@@ -97,7 +97,7 @@ class Emulator:
 class _Guarded:
     """A copy of an array between guards, which a kernel must leave as they are."""
 
-    def __init__(self, array: np.ndarray) -> None:  # type: ignore[type-arg]
+    def __init__(self, array: np.ndarray) -> None:
         self.array = array
         self.memory = np.full(array.nbytes + 3 * _GUARD, _GUARD_BYTE, np.uint8)
         self.start = _GUARD + -(self.memory.ctypes.data + _GUARD) % _GUARD  # aligned as memory of a GPU is
@@ -134,7 +134,7 @@ def find_compiler() -> str | None:
     return next((path for each in (named, "g++", "clang++") if each and (path := shutil.which(each))), None)
 
 
-def _entry(program: Program) -> ctypes._FuncPointer:  # type: ignore[name-defined]
+def _entry(program: Program) -> ctypes._FuncPointer:
     compiler = find_compiler()
     if compiler is None:
         raise EmulatorError("the emulator needs a C++ compiler: neither CXX nor g++ nor clang++ was found")
@@ -143,7 +143,7 @@ def _entry(program: Program) -> ctypes._FuncPointer:  # type: ignore[name-define
 
 
 @cache
-def _load(compiler: str, source: str, what: str) -> ctypes._FuncPointer:  # type: ignore[name-defined]
+def _load(compiler: str, source: str, what: str) -> ctypes._FuncPointer:
     headers = [(INCLUDES / name).read_text(encoding="utf-8") for name in ("device.cuh", "emulator.hpp")]
     name = disk.key(compiler, *_FLAGS, *headers, source) + ".so"
     if disk.load(name) is None:

@@ -26,7 +26,7 @@ class GpuState:
 
 
 class Monitor:
-    """Reads the state of the GPU with a UUID (`GPU-...`). Raises `ImportError` or `OSError` where NVML cannot be used."""
+    """Reads the state of the GPU with a UUID (`GPU-...`). Raises `ImportError` or `OSError` where NVML is not there."""
 
     def __init__(self, uuid: str) -> None:
         import pynvml

@@ -11,8 +11,9 @@ from traceanalyzer.kernels.common.case import Case
 from traceanalyzer.kernels.common.program import SHARED_BYTES_LIMIT, Program
 
 if TYPE_CHECKING:
+    from traceanalyzer.kernels.common.bench import Bench
+    from traceanalyzer.kernels.common.bench_result import Row
     from traceanalyzer.kernels.common.build import Resources
-    from traceanalyzer.kernels.common.bench import Bench, Row
 
 
 @dataclass(frozen=True)

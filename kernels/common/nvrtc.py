@@ -16,7 +16,7 @@ from traceanalyzer.kernels.common.errors import CompilerError
 
 #: A library (libnvrtc.so...) to use before all others.
 VARIABLE = "TRACEANALYZE_NVRTC"
-#: Folders of site-packages in which wheels put the library: CUDA 13 (torch's and nvidia-cuda-nvrtc's), CUDA 12, torch's own.
+#: Folders of site-packages in which wheels put the library: those of CUDA 13 and of CUDA 12, and torch's own.
 _WHEEL_FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "torch/lib")
 _LIBRARY = "libnvrtc.so*"
 _BUILTINS = "libnvrtc-builtins.so*"
@@ -82,7 +82,7 @@ class Nvrtc:
 
 @cache
 def find() -> Nvrtc | None:
-    """The library that TRACEANALYZE_NVRTC names, else the first that loads of: torch's and other wheels, the toolkit."""
+    """The library that TRACEANALYZE_NVRTC names, else the first that loads: torch's, other wheels', a toolkit's."""
     named = os.environ.get(VARIABLE)
     if named:
         try:

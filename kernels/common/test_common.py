@@ -1,7 +1,8 @@
-"""The foundation: the emulator notices what is wrong, compilers are found or missed in one line, nothing heavy is loaded."""
+"""The foundation: the emulator notices what is wrong, compilers are found or missed in one line, imports are light."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from traceanalyzer.kernels.common.errors import CompilerError, EmulatorError
 from traceanalyzer.kernels.common.gpu_state import GpuState, clocks_moved
 from traceanalyzer.kernels.common.kernel import Build
 from traceanalyzer.kernels.common.program import SHARED_BYTES_LIMIT, Backend, Launch, Program
-from traceanalyzer.kernels.common.testing import SEEDS, gpu, needs_cxx, needs_gpu, needs_nvrtc, over_budget
+from traceanalyzer.kernels.common.testing import SEEDS, gpu, needs_compiler, needs_cxx, needs_gpu, needs_nvrtc, over_budget
 
 COMMON = Path(__file__).parent
 PRODUCT = Program(COMMON / "tile_product.cu", "tile_product")
@@ -118,7 +119,7 @@ def test_shared_memory_is_poisoned_and_copies_land_when_seeds_say(tmp_path: Path
     emulate(tmp_path, copy.format("0"), threads=1, seed=3)
 
 
-@needs_nvrtc
+@needs_compiler
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90", "sm_120"])
 def test_the_foundation_compiles_within_its_budget(architecture: str) -> None:
     assert over_budget(Build(PRODUCT, register_budget=96, shared_bytes=PRODUCT_SHARED), architecture) == []
@@ -154,7 +155,7 @@ def test_the_log_of_the_compiler_is_understood() -> None:
         build.parse_log(LOG, "three")
 
 
-@needs_nvrtc
+@needs_compiler
 def test_a_program_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEANALYZE_CACHE_DIR", str(tmp_path))
     first = build.compile_program(PRODUCT, "sm_90")
@@ -165,6 +166,16 @@ def test_a_program_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for about in cache.folder().glob("*.json"):
         about.write_text('{"regis')
     assert build.compile_program(PRODUCT, "sm_90").resources == first.resources
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+def test_nvcc_serves_where_there_is_no_nvrtc() -> None:
+    nvcc = build.Compiler("nvcc", nvcc=shutil.which("nvcc") or "")
+    image, log = nvcc.compile(PRODUCT, "sm_90")
+    assert image.startswith(b"\x7fELF")
+    assert Build(PRODUCT, register_budget=96).faults(build.parse_log(log, "tile_product")) == []
+    with pytest.raises(CompilerError, match="does not compile with"):
+        nvcc.compile(Program(PRODUCT.source, "tile_product", edits=(("#include", "nonsense"),)), "sm_90")
 
 
 @needs_nvrtc
@@ -179,11 +190,11 @@ def test_a_refusal_of_the_compiler_is_said(tmp_path: Path) -> None:
 
 def test_without_a_compiler_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "find", lambda: None)
-    monkeypatch.setattr(build.shutil, "which", lambda _: None)
+    monkeypatch.setattr("shutil.which", lambda _: None)
     build.find_compiler.cache_clear()
     try:
         with pytest.raises(
-            CompilerError, match="`pip install nvidia-cuda-nvrtc`, or name the library in TRACEANALYZE_NVRTC"
+            CompilerError, match=r"`pip install nvidia-cuda-nvrtc`, or name the library in TRACEANALYZE_NVRTC"
         ):
             build.find_compiler()
     finally:
@@ -203,7 +214,7 @@ def test_compilers_of_torch_come_before_those_of_toolkits(tmp_path: Path, monkey
         path.touch()
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
-    monkeypatch.setattr(nvrtc.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     found = [path for path in nvrtc.candidates() if path.startswith(str(tmp_path))]
     assert [Path(path).relative_to(tmp_path).as_posix() for path in found] == [
         "site/nvidia/cu13/lib/libnvrtc.so.13",
@@ -215,7 +226,7 @@ def test_compilers_of_torch_come_before_those_of_toolkits(tmp_path: Path, monkey
 
 def test_a_library_that_is_named_and_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(nvrtc.VARIABLE, "/nowhere/libnvrtc.so")
-    with pytest.raises(CompilerError, match="TRACEANALYZE_NVRTC=/nowhere/libnvrtc.so"):
+    with pytest.raises(CompilerError, match="TRACEANALYZE_NVRTC=/nowhere/libnvrtc"):
         nvrtc.find.__wrapped__()
 
 
@@ -223,7 +234,7 @@ def test_without_a_driver_the_error_has_the_exit_code_of_no_gpu(monkeypatch: pyt
     def missing(name: str) -> None:
         raise OSError(name)
 
-    monkeypatch.setattr(driver.ctypes, "CDLL", missing)
+    monkeypatch.setattr("ctypes.CDLL", missing)
     with pytest.raises(NeedsGpuError, match="no NVIDIA GPU was found here") as error:
         driver.find_driver.__wrapped__()
     assert error.value.exit_code == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
@@ -19,6 +20,9 @@ from traceanalyzer.kernels.common.program import Backend
 
 needs_cxx = pytest.mark.skipif(emulator.find_compiler() is None, reason="no C++ compiler: the emulator cannot be built")
 needs_nvrtc = pytest.mark.skipif(nvrtc.find() is None, reason="no NVRTC (pip install nvidia-cuda-nvrtc)")
+needs_compiler = pytest.mark.skipif(
+    nvrtc.find() is None and shutil.which("nvcc") is None, reason="neither NVRTC (pip install nvidia-cuda-nvrtc) nor nvcc"
+)
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
 #: Orders of threads: as they are; shuffled; one warp after the other. Odd ones let cp.async land at once.

@@ -10,8 +10,9 @@ from typing import Literal
 
 import torch
 
-#: What L2 holds before each round, nothing of it of use to the work. `written`: lines that must be written to memory before
-#: others take their place, as after a kernel that writes much; the work pays for that too. `read`: lines that can be dropped.
+#: What L2 holds before each round, nothing of it of use to the work. `written`: lines that must be written to memory
+#: before others take their place, as after a kernel that writes much; the work pays for that too. `read`: lines that
+#: can be dropped.
 Cold = Literal["written", "read"]
 
 _ROUNDS, _WARM_UPS = 100, 10

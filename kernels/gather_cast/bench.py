@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from traceanalyzer.kernels.common.bench import Bench, Row
+from traceanalyzer.kernels.common.bench import Bench
+from traceanalyzer.kernels.common.bench_result import Row
 from traceanalyzer.kernels.gather_cast.baseline import cast_then_gather, gather_then_cast
 from traceanalyzer.kernels.gather_cast.op import gather_cast
 

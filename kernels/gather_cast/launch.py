@@ -22,11 +22,11 @@ _THREADS = 256
 _MOST_THREADS = 512
 #: Codes that one access can take; wider ones leave gaps between the lanes' stores.
 _VECTORS = (8, 4, 1)
-#: Groups of rows that one block may take. The least that lets all blocks run at once is best; beyond that, the last one.
+#: Groups of rows that one block may take. The least that lets all blocks run at once is best; else this.
 _DEPTHS = (1, 2, 3, 4, 5, 6)
 _DEPTH_OF_MANY = 3
-#: Where the number of rows is only known on the GPU, the grid is no larger than this many times what runs at once, and goes
-#: round: blocks without work cost time too.
+#: Where the number of rows is only known on the GPU, the grid is no larger than this many times what runs at once, and
+#: goes round: blocks without work cost time too.
 _MOST_WAVES = 4
 
 

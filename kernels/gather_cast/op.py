@@ -26,9 +26,9 @@ def gather_cast(
     """Rows of an FP8 pool as BF16: out[i, :] = bf16(float(pool[indices[i], :]) * scale), bit for bit as torch casts.
 
     `pool` is float8_e4m3fn (or uint8, the same bits) [slots, columns] or [pages, page size, columns], with any stride
-    between rows and between pages. `indices` is int32 or int64 [n]: slots, counted through the pages; a slot that is not
-    in the pool (-1) gives a row of zeros. `count`, int32 [1] on the GPU, says how many of the indices count; rows of the
-    result behind it are not written. `scale` is float32: [1] for all, or [slots, groups], where columns / groups
+    between rows and between pages. `indices` is int32 or int64 [n]: slots, counted through the pages; a slot that is
+    not in the pool (-1) gives a row of zeros. `count`, int32 [1] on the GPU, says how many of the indices count; rows
+    of the result behind it are not written. `scale` is float32: [1] for all, or [slots, groups], where columns / groups
     neighbouring columns share a factor. `out`, bf16 [n, columns], is written and returned; without it, a new tensor.
 
     A launch neither waits nor allocates (with `out`), and fits into CUDA graphs. Raises `ArgumentError`.
@@ -113,14 +113,12 @@ def _launch(
 def _new(
     pool: torch.Tensor, indices: torch.Tensor, count: torch.Tensor | None, scale: torch.Tensor | None
 ) -> torch.Tensor:
-    out = _empty(pool, indices, count, scale)
+    out = _empty(pool, indices)
     _launch(pool, indices, count, scale, out)
     return out
 
 
-def _empty(
-    pool: torch.Tensor, indices: torch.Tensor, count: torch.Tensor | None, scale: torch.Tensor | None
-) -> torch.Tensor:
+def _empty(pool: torch.Tensor, indices: torch.Tensor, *_: torch.Tensor | None) -> torch.Tensor:
     return pool.new_empty((indices.shape[0], pool.shape[-1]), dtype=torch.bfloat16)
 
 

@@ -14,9 +14,9 @@ from traceanalyzer.kernels.common.testing import (
     SEEDS,
     first_complaint,
     gpu,
+    needs_compiler,
     needs_cxx,
     needs_gpu,
-    needs_nvrtc,
     needs_torch,
     needs_torch_and_gpu,
     over_budget,
@@ -58,7 +58,7 @@ def test_a_broken_kernel_is_noticed(edit: tuple[str, str]) -> None:
     assert first_complaint(KERNEL, edit)
 
 
-@needs_nvrtc
+@needs_compiler
 @pytest.mark.parametrize("architecture", KERNEL.architectures)
 @pytest.mark.parametrize("build", list(KERNEL.builds()), ids=lambda build: f"{dict(build.program.defines)['VECTOR']}")
 def test_it_compiles_within_its_budget(build: Build, architecture: str) -> None:
@@ -136,7 +136,7 @@ def test_wrong_arguments_are_named() -> None:
 
     def said(*arguments: object, **others: object) -> str:
         with pytest.raises(ArgumentError) as error:
-            gather_cast(*arguments, **others)  # type: ignore[arg-type]
+            gather_cast(*arguments, **others)
         return str(error.value)
 
     with torch._subclasses.fake_tensor.FakeTensorMode():
@@ -185,7 +185,9 @@ def test_torch_tensors_graphs_and_compilation() -> None:
     expected = cast_then_gather(pool, indices)
     assert torch.equal(gather_cast(pool, indices), expected)
     assert torch.equal(gather_then_cast(pool.contiguous(), indices), expected)
-    assert torch.equal(gather_cast(codes[:, 3:579], indices.long()), expected_of(codes[:, 3:579], indices))
+    shifted = codes[:, 3:579]
+    by_torch = cast_then_gather(shifted.contiguous().view(torch.float8_e4m3fn), indices)
+    assert torch.equal(gather_cast(shifted, indices.long()), by_torch)
     paged = pool.contiguous().view(50, 100, 576)
     assert torch.equal(gather_cast(paged, indices), expected)
 
@@ -213,10 +215,3 @@ def test_torch_tensors_graphs_and_compilation() -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         gather_cast(pool, indices)
     assert "traceanalyzer::gather_cast" in {event.key for event in profile.key_averages()}
-
-
-def expected_of(codes, indices):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
-    """By torch, of codes at any address."""
-    import torch
-
-    return codes.contiguous().view(torch.float8_e4m3fn)[indices.long()].to(torch.bfloat16)

@@ -33,7 +33,7 @@ def tree_build(log_probs: torch.Tensor, token_ids: torch.Tensor, prefix_lengths:
     return Trees(*(torch.from_numpy(outputs[name]).to(log_probs.device) for name, _ in OUTPUTS))
 
 
-def _own_bits(nodes: int) -> np.ndarray:  # type: ignore[type-arg]
+def _own_bits(nodes: int) -> np.ndarray:
     bits = np.zeros((nodes, -(-nodes // 64)), np.uint64)
     every = np.arange(nodes)
     bits[every, every // 64] = np.uint64(1) << (every % 64).astype(np.uint64)
@@ -43,7 +43,7 @@ def _own_bits(nodes: int) -> np.ndarray:  # type: ignore[type-arg]
 def _grow(scores: list[list[float]], ids: list[list[int]], budget: int) -> tuple[list[int], list[int], list[int]]:
     tokens, parents, depths = [-1], [-1], [0]
     width = min(len(scores[0]), budget) if scores else 0
-    heap = []
+    heap: list[tuple[float, tuple[int, ...], int, int, int, float]] = []
     if width and math.isfinite(scores[0][0]):
         heap = [(-scores[0][0], (0,), 0, 1, 0, scores[0][0])]
     while heap and len(tokens) <= budget:
@@ -64,7 +64,7 @@ def _grow(scores: list[list[float]], ids: list[list[int]], budget: int) -> tuple
     return tokens, parents, depths
 
 
-def _link(parents: list[int], first_child: np.ndarray, next_sibling: np.ndarray) -> None:  # type: ignore[type-arg]
+def _link(parents: list[int], first_child: np.ndarray, next_sibling: np.ndarray) -> None:
     last: dict[int, int] = {}
     for node, parent in enumerate(parents):
         if parent in last:

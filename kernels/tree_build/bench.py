@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from traceanalyzer.kernels.common.bench import Bench, Row
+from traceanalyzer.kernels.common.bench import Bench
+from traceanalyzer.kernels.common.bench_result import Row
 from traceanalyzer.kernels.tree_build import baseline
 from traceanalyzer.kernels.tree_build.op import Trees, tree_build
 

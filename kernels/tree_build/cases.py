@@ -107,8 +107,8 @@ def cases() -> Iterator[Case]:
     for seed in range(12):
         random = np.random.default_rng(1000 + seed)
         change = (_same, _whole_numbers, _cut_tails)[seed % 3]
-        sizes = (random.integers(1, 4), random.integers(1, 17), random.integers(1, 33), random.integers(0, 65))
-        yield Case(f"random sizes {seed}", Inputs(*(int(size) for size in sizes), change, seed).check)
+        requests, depths, ranks, budget = (int(random.integers(*each)) for each in ((1, 4), (1, 17), (1, 33), (0, 65)))
+        yield Case(f"random sizes {seed}", Inputs(requests, depths, ranks, budget, change, seed).check)
     yield Case("64 requests, budget 64", Inputs(64, 16, 64, 64).check, full=True)
     yield Case("1,000 requests, equal sums", Inputs(1000, 8, 16, 32, _whole_numbers).check, full=True)
 

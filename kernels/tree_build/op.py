@@ -46,9 +46,9 @@ def tree_build(
     """The draft tree of each request: its `budget` best prefixes by the sum of log-probabilities, as a heap pops them.
 
     `log_probs` is float32 [requests, depths, ranks], best first in each depth; `token_ids` is int64 of the same shape;
-    `prefix_lengths` is int32 [requests]. At most 16 depths, a budget of 0 to 1024, and no more than 256 ranks that a tree
-    of this budget can use. Sums are added up in float64; equal ones are ordered by their ranks; sums that are not finite
-    are left out. `out` is written and returned; without it, new tensors.
+    `prefix_lengths` is int32 [requests]. At most 16 depths, a budget of 0 to 1024, and no more than 256 ranks that a
+    tree of this budget can use. Sums are added up in float64; equal ones are ordered by their ranks; sums that are not
+    finite are left out. `out` is written and returned; without it, new tensors.
 
     A launch neither waits nor allocates (with `out`), and fits into CUDA graphs. Raises `ArgumentError`.
     """
@@ -79,7 +79,7 @@ def _check_out(out: Trees, log_probs: torch.Tensor, budget: int) -> None:
         check(f"out.{name}", tensor, dtypes=(dtype,), shape=shapes.get(name, (requests, nodes)), like=log_probs)
 
 
-def _empty(log_probs: torch.Tensor, token_ids: torch.Tensor, prefix_lengths: torch.Tensor, budget: int) -> Trees:
+def _empty(log_probs: torch.Tensor, budget: int) -> Trees:
     requests, nodes = log_probs.shape[0], budget + 1
 
     def of(dtype: torch.dtype, *shape: int) -> torch.Tensor:
@@ -111,15 +111,13 @@ def _launch(
 def _new(
     log_probs: torch.Tensor, token_ids: torch.Tensor, prefix_lengths: torch.Tensor, budget: int
 ) -> tuple[torch.Tensor, ...]:
-    trees = _empty(log_probs, token_ids, prefix_lengths, budget)
+    trees = _empty(log_probs, budget)
     _launch(log_probs, token_ids, prefix_lengths, budget, trees)
     return tuple(trees)
 
 
-def _fake(
-    log_probs: torch.Tensor, token_ids: torch.Tensor, prefix_lengths: torch.Tensor, budget: int
-) -> tuple[torch.Tensor, ...]:
-    return tuple(_empty(log_probs, token_ids, prefix_lengths, budget))
+def _fake(log_probs: torch.Tensor, _: torch.Tensor, __: torch.Tensor, budget: int) -> tuple[torch.Tensor, ...]:
+    return tuple(_empty(log_probs, budget))
 
 
 _OUTPUTS = ", ".join(["Tensor"] * len(Trees._fields))

@@ -28,7 +28,7 @@ class Tree:
 
 
 def build(log_probs: Sequence[Sequence[float]], token_ids: Sequence[Sequence[int]], budget: int) -> Tree:
-    """The `budget` best prefixes of ranks, best first, from [depths][ranks] log-probabilities, best first in each depth.
+    """The `budget` best prefixes of ranks, best first, of log-probabilities [depths][ranks], best first in each depth.
 
     A prefix counts the sum of its log-probabilities, added up on the way to it; among equal ones the prefix whose ranks
     come first in dictionary order is first. Sums that are not finite are left out, and what would follow from them.

@@ -14,9 +14,9 @@ from traceanalyzer.kernels.common.testing import (
     SEEDS,
     first_complaint,
     gpu,
+    needs_compiler,
     needs_cxx,
     needs_gpu,
-    needs_nvrtc,
     needs_torch,
     needs_torch_and_gpu,
     over_budget,
@@ -79,7 +79,7 @@ def test_a_broken_kernel_is_noticed(edit: tuple[str, str]) -> None:
     assert first_complaint(KERNEL, edit)
 
 
-@needs_nvrtc
+@needs_compiler
 @pytest.mark.parametrize("architecture", KERNEL.architectures)
 @pytest.mark.parametrize("build", list(KERNEL.builds()))
 def test_it_compiles_within_its_budget(build: Build, architecture: str) -> None:
@@ -103,7 +103,8 @@ def test_the_baseline_gives_what_the_reference_gives(budget: int) -> None:
     from traceanalyzer.kernels.tree_build import baseline
 
     log_probs, ids, prefixes = Inputs(3, 5, 8, budget).make()
-    found = baseline.tree_build(*(torch.from_numpy(each) for each in (log_probs, ids, prefixes)), budget)
+    tensors = [torch.from_numpy(each) for each in (log_probs, ids, prefixes)]
+    found = baseline.tree_build(tensors[0], tensors[1], tensors[2], budget)
     for name, expected in reference.tree_build(log_probs, ids, prefixes, budget).items():
         np.testing.assert_array_equal(getattr(found, name).numpy(), expected, err_msg=name)
 
@@ -119,9 +120,9 @@ def test_wrong_arguments_are_named() -> None:
         ids = torch.empty(2, 4, 8, dtype=torch.int64, device="cuda")
         prefixes = torch.empty(2, dtype=torch.int32, device="cuda")
 
-        def said(*arguments: object) -> str:
+        def said(scores: object, ids: object, prefixes: object, budget: int) -> str:
             with pytest.raises(ArgumentError) as error:
-                tree_build(*arguments)  # type: ignore[arg-type]
+                tree_build(scores, ids, prefixes, budget)
             return str(error.value)
 
         assert (
@@ -152,29 +153,27 @@ def test_torch_tensors_graphs_and_compilation() -> None:
 
     from traceanalyzer.kernels.tree_build import baseline, tree_build
 
-    def inputs(seed: int) -> list[torch.Tensor]:
-        return [torch.from_numpy(each).cuda() for each in Inputs(5, 9, 12, 40, seed=seed).make()]
+    log_probs, ids, prefixes = (torch.from_numpy(each).cuda() for each in Inputs(5, 9, 12, 40).make())
 
     def equal(mine: tuple[torch.Tensor, ...], theirs: tuple[torch.Tensor, ...]) -> bool:
         return all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True))
 
-    held = inputs(0)
-    out = tree_build(*held, 40)
-    assert equal(out, baseline.tree_build(*held, 40))
+    out = tree_build(log_probs, ids, prefixes, 40)
+    assert equal(out, baseline.tree_build(log_probs, ids, prefixes, 40))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        tree_build(*held, 40, out=out)
+        tree_build(log_probs, ids, prefixes, 40, out=out)
     for seed in (1, 2, 3):
-        for tensor, other in zip(held, inputs(seed), strict=True):
-            tensor.copy_(other)
+        for tensor, other in zip((log_probs, ids, prefixes), Inputs(5, 9, 12, 40, seed=seed).make(), strict=True):
+            tensor.copy_(torch.from_numpy(other))
         for tensor in out:
             tensor.fill_(-99)
         graph.replay()
-        assert equal(out, tree_build(*held, 40))
-        assert equal(out, baseline.tree_build(*held, 40))
+        assert equal(out, tree_build(log_probs, ids, prefixes, 40))
+        assert equal(out, baseline.tree_build(log_probs, ids, prefixes, 40))
 
-    compiled = torch.compile(lambda *tensors: tree_build(*tensors, 40), fullgraph=True)
-    assert equal(compiled(*held), out)
+    compiled = torch.compile(lambda scores: tree_build(scores, ids, prefixes, 40), fullgraph=True)
+    assert equal(compiled(log_probs), out)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        tree_build(*held, 40)
+        tree_build(log_probs, ids, prefixes, 40)
     assert "traceanalyzer::tree_build" in {event.key for event in profile.key_averages()}

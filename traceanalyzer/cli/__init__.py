@@ -32,6 +32,7 @@ COMMANDS = {
     "imbalance": "traceanalyzer.cli.imbalance",
     "launches": "traceanalyzer.cli.launches",
     "scaling": "traceanalyzer.cli.scaling",
+    "kernels": "traceanalyzer.cli.kernels",
     "schema": "traceanalyzer.cli.schema",
     "cache": "traceanalyzer.cli.cache",
 }
@@ -51,6 +52,7 @@ SUMMARIES = {
     "imbalance": "Which rank is slow, and who waits for it?",
     "launches": "How does work get to the GPU?",
     "scaling": "Which part of a step grows with the context?",
+    "kernels": "Which replacement kernels are bundled, are they right here, and what do they buy?",
     "schema": "What do the tables hold?",
     "cache": "What does the store of parsed tables hold?",
 }
