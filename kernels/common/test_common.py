@@ -18,7 +18,15 @@ from traceanalyzer.kernels.common.errors import CompilerError, EmulatorError
 from traceanalyzer.kernels.common.gpu_state import GpuState, clocks_moved
 from traceanalyzer.kernels.common.kernel import Build
 from traceanalyzer.kernels.common.program import SHARED_BYTES_LIMIT, Backend, Launch, Program
-from traceanalyzer.kernels.common.testing import SEEDS, gpu, needs_compiler, needs_cxx, needs_gpu, needs_nvrtc, over_budget
+from traceanalyzer.kernels.common.testing import (
+    SEEDS,
+    gpu,
+    needs_compiler,
+    needs_cxx,
+    needs_gpu,
+    needs_nvrtc,
+    over_budget,
+)
 
 COMMON = Path(__file__).parent
 PRODUCT = Program(COMMON / "tile_product.cu", "tile_product")

@@ -21,7 +21,8 @@ from traceanalyzer.kernels.common.program import Backend
 needs_cxx = pytest.mark.skipif(emulator.find_compiler() is None, reason="no C++ compiler: the emulator cannot be built")
 needs_nvrtc = pytest.mark.skipif(nvrtc.find() is None, reason="no NVRTC (pip install nvidia-cuda-nvrtc)")
 needs_compiler = pytest.mark.skipif(
-    nvrtc.find() is None and shutil.which("nvcc") is None, reason="neither NVRTC (pip install nvidia-cuda-nvrtc) nor nvcc"
+    nvrtc.find() is None and shutil.which("nvcc") is None,
+    reason="neither NVRTC (pip install nvidia-cuda-nvrtc) nor nvcc",
 )
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
@@ -72,7 +73,9 @@ def complaints(cases: Iterable[Case], backends: Iterable[Callable[[], Backend]])
                 yield f"{case.name}: {error}"
 
 
-def first_complaint(kernel: Kernel, *edits: tuple[str, str]) -> str | None:
-    """What notices that the kernel's source was changed so; None where nothing does."""
-    backends = [lambda seed=seed: emulator.Emulator(seed, edits=edits) for seed in SEEDS]
-    return next(complaints(reduced(kernel.cases()), backends), None)
+def first_complaint(kernel: Kernel, case: str, edit: tuple[str, str]) -> str | None:
+    """What notices, in cases whose names begin so, that the kernel's source was changed; None where nothing does."""
+    cases = [each for each in reduced(kernel.cases()) if each.name.startswith(case)]
+    assert cases, f"no case begins with {case!r}"
+    backends = [lambda seed=seed: emulator.Emulator(seed, edits=(edit,)) for seed in SEEDS]
+    return next(complaints(cases, backends), None)

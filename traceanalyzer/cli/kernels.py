@@ -70,7 +70,7 @@ def check(names: tuple[str, ...], where: str, ordinal: int, printer: options.Pri
 
     kernels = _chosen(names)
     on = checks.backend(where, ordinal)
-    outcomes = []
+    outcomes: list[checks.Outcome] = []
     for kernel in kernels:
         _say(f"checking {kernel.name} on {on.name}")
         outcomes += checks.run([kernel], on, full=where == "gpu")
