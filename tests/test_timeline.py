@@ -92,7 +92,7 @@ def test_the_picture_says_why_the_gpu_is_idle() -> None:
     assert "rank 0\nGPU 0" in said
     assert "stream 9" in said
     busy = texts(draw(timeline(trace(EVENTS[:1])), "svg"))
-    assert "The GPU is busy for 100% of the time" in busy
+    assert "The GPU is busy for 100% of the time, 100% with attention" in busy
 
 
 def test_more_lanes_than_there_is_room_for_are_counted() -> None:

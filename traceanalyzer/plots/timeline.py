@@ -147,7 +147,11 @@ def _title(what: Timeline) -> str:
     )  # fmt: skip
     share = float(idle["covered_ns"].sum()) / total if total else 0.0
     if share < 0.05:
-        return f"The GPU is busy for {1 - share:.0%} of the time"
+        classes = devices.filter(pl.col("kind") == "class").group_by("name").agg(pl.col("covered_ns").sum()).sort(
+            "covered_ns", "name", descending=[True, False]
+        )  # fmt: skip
+        name, covered = classes.row(0)
+        return f"The GPU is busy for {1 - share:.0%} of the time, {covered / total:.0%} with {name or 'unknown work'}"
     host = what.gaps.drop_nulls("host_op").group_by("host_op").agg(pl.col("host_busy_ns").sum()).sort(
         "host_busy_ns", "host_op", descending=[True, False]
     )  # fmt: skip
