@@ -117,7 +117,11 @@ def _changes(*columns: str) -> pl.Expr:
 def merge_groups(own: pl.DataFrame) -> pl.DataFrame:
     """`merge` of intervals whose keys are a number already."""
     # The latest end so far counts, not that of the row before: a long interval may hold many short ones.
-    reached = own.sort(GROUP, START, END).with_columns(reach=pl.col(END).cum_max().over(GROUP))
+    in_order = (pl.col(GROUP) > pl.col(GROUP).shift(1)) | (
+        (pl.col(GROUP) == pl.col(GROUP).shift(1)) & (pl.col(START) >= pl.col(START).shift(1))
+    )
+    ordered = own if own.select(in_order.slice(1).all()).item() else own.sort(GROUP, START, END)
+    reached = ordered.with_columns(reach=pl.col(END).cum_max().over(GROUP))
     return _islands(reached, _changes(GROUP) | (pl.col(START) > pl.col("reach").shift(1)), end="reach")
 
 

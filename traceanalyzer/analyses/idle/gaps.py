@@ -44,6 +44,8 @@ DEFINITIONS = {
     "unknown_ns": "no launch call of what came next was recorded",
 }
 _DEVICE = ["source", "device"]
+#: Of what the host was busy with in a gap, the rest that no range names is looked into from this part on.
+_WORTH_A_NAME = 0.1
 Ints = npt.NDArray[np.int64]
 
 
@@ -56,7 +58,7 @@ class Gaps:
     host: pl.DataFrame
     """`gap` (a row of `rows`), `name` (null: nothing has a name), `total_ns`: the pieces of `host_busy_ns` of the gaps
     that have some, by the lowest range that somebody named around each instant, else by the function or operator that
-    holds half of the rest."""
+    holds half of the rest, if that is a tenth of it or more."""
 
 
 def idle_gaps(trace: Trace, *, found: Found | None = None) -> pl.DataFrame:
@@ -191,9 +193,9 @@ def _at(edges: Ints, rows: Ints, times: Ints, rank: Ints, names: pl.Series, *, l
     ordered = times[order]
     first = np.searchsorted(ordered, edges, "left")
     found = rows[order[first]]
-    many = np.searchsorted(ordered, edges, "right") - first
-    for place in np.flatnonzero(many > 1):
-        there = order[first[place] : first[place] + many[place]]
+    followed = np.append(ordered[1:] == ordered[:-1], False)
+    for place in np.flatnonzero(followed[first]):
+        there = order[first[place] : np.searchsorted(ordered, edges[place], "right")]
         least = there[rank[there] == rank[there].min()]
         if len(least) > 1:
             texts = names.gather(rows[least]).cast(pl.String).to_list()
@@ -231,11 +233,12 @@ def _host_parts(own_code: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """See `Gaps.host`."""
     ranges, others = spans.filter("is_range"), spans.filter(~pl.col("is_range"))
     cut = cut_by_lowest_range(ranges, own_code, THREAD)
-    unnamed = cut.filter(pl.col("name").is_null())
+    length = pl.col("end_ns") - pl.col("start_ns")
+    rest = length.filter(pl.col("name").is_null()).sum().over("gap")
+    unnamed = cut.filter((rest >= _WORTH_A_NAME * length.sum().over("gap")) & pl.col("name").is_null())
     holders = lowest_holders(others, unnamed, THREAD).select("gap", holder="name")
     named = cut.join(holders, on="gap", how="left").with_columns(name=pl.coalesce("name", "holder"))
-    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    return named.group_by("gap", "name").agg(total_ns=length).sort("gap", "total_ns", "name")
+    return named.group_by("gap", "name").agg(total_ns=length.sum()).sort("gap", "total_ns", "name")
 
 
 def _calls_of_most(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:

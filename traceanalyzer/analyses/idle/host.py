@@ -29,10 +29,12 @@ def lowest_holders(spans: pl.DataFrame, pieces: pl.DataFrame, thread: list[str])
     (`is_range`), the shortest range around it is taken instead, if that is not much longer than the time.
     """
     numbers = pieces.select(thread).unique().with_row_index("thread")
-    own = spans.filter(pl.col("duration_ns") > 0).join(numbers, on=thread, nulls_equal=True, maintain_order="left")
+    own_ns = _totals(pieces)
+    least = int(own_ns[own_ns > 0].min(initial=2**62))  # what is shorter than half of that holds half of none
+    long = spans.filter(pl.col("duration_ns") >= max(HALF * least, 1))
+    own = long.join(numbers, on=thread, nulls_equal=True, maintain_order="left")
     asked = pieces.join(numbers, on=thread, how="left", nulls_equal=True, maintain_order="left")
     own = own[_in_call_order(own)]
-    own_ns = _totals(asked)
     gap, span, covered = _summed(*_overlaps(asked, own), size=own.height)
     holding = covered >= HALF * own_ns[gap]
     gap, span, covered = gap[holding], span[holding], covered[holding]
