@@ -120,6 +120,7 @@ def test_every_gpu_is_found_by_its_own_name(gpu: gpus.Gpu) -> None:
     [
         ("H100", "several GPUs are called 'H100' and differ; which of H100 SXM5 80GB (132 SMs), H100 PCIe 80GB (114"),
         ("RTX PRO 6001", "no GPU 'RTX PRO 6001' in the table; near: RTX PRO 6000"),
+        ("RTX 6000", "no GPU 'RTX 6000' in the table; near: RTX PRO 6000"),
         ("H1000", "near: "),
         ("quantum", "no GPU 'quantum' in the table; "),
         ("", "no GPU '' in the table; "),

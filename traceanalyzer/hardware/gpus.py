@@ -13,6 +13,8 @@ from traceanalyzer.text import listed
 
 #: Words of vendors and product lines that tell no two GPUs apart.
 _EMPTY_WORDS = frozenset({"nvidia", "amd", "geforce", "tesla", "quadro", "instinct", "radeon", "gpu"})
+#: Words that make another product of the same number: an RTX 6000 is no RTX PRO 6000.
+_TELLING = frozenset({"pro"})
 _WORD = re.compile(r"[a-z]*\d+[a-z0-9]*|[a-z]+")
 
 
@@ -72,7 +74,7 @@ def _called(name: str) -> list[Gpu]:
         return exact
     words = _words(name)
     if words and (found := [gpu for gpu in known() if all(_has(gpu, word) for word in words)]):
-        return found
+        return [gpu for gpu in found if len(words) == 1 or _words(gpu.name) & _TELLING <= words]
     squashed = _squashed(name)
     return [gpu for gpu in known() if squashed in _runs(gpu.name) | _runs(gpu.trace_name)]
 
