@@ -10,6 +10,7 @@
 #include "device.cuh"
 
 const int LANES = 32;
+const bool MANY = SLOTS > 4;  // slots: then those that were never used are passed over
 
 // What a candidate is, and what becomes of it when it is popped: fields of one word.
 //   rank        8 bits   of its token at its depth
@@ -127,6 +128,7 @@ DEVICE int grow(const Shared& shared, int lane, int budget, int depths, int widt
     bool twins = false;  // in this lane
 #pragma unroll
     for (int i = 1; i < SLOTS; i++) {
+      if (MANY && i * LANES >= candidates) break;
       const bool above = is_above(mine[i], best);
       twins = !above && (twins || is_equal(mine[i], best));
       best = chosen(above, mine[i], best);
@@ -155,6 +157,7 @@ DEVICE int grow(const Shared& shared, int lane, int budget, int depths, int widt
     const bool append = put_sibling && put_child;
 #pragma unroll
     for (int i = 0; i < SLOTS; i++) {
+      if (MANY && i * LANES > candidates) break;
       mine[i] = chosen(lane == owner && i == slot, instead, mine[i]);
       mine[i] = chosen(append && lane == candidates % LANES && i == candidates / LANES, new_child, mine[i]);
     }
