@@ -322,3 +322,42 @@ def test_the_chance_of_being_last_so_often() -> None:
     assert at_least(10, 10, 0.5) == pytest.approx(2**-10)
     assert at_least(5, 8, 1 / 8) == pytest.approx(0.00123, abs=1e-5)
     assert at_least(129, 132, 0.5) < 1e-30
+
+
+def test_pipeline_bubbles_are_what_no_compute_fills(tmp_path: Path) -> None:
+    """Two stages by their names: in each step of 200 us the first works for 100 us and the second for 60 us."""
+    for stage, busy in enumerate((100, 60)):
+        events: list[Event] = []
+        for step in range(6):
+            at, number = 200 * step + 60 * stage, 10 * step + 1
+            events += [
+                annotation(f"ProfilerStep#{step}", at=200 * step, dur=199),
+                launch(at=at + 1, dur=1, correlation=number),
+                kernel("gemm", at=at + 5, dur=busy, correlation=number),
+                launch(at=at + 3, dur=1, correlation=number + 1),
+                kernel("ncclDevKernel_SendRecv(...)", at=at + 5 + busy, dur=10, stream=20, correlation=number + 1),
+            ]
+        write_trace(tmp_path / f"run-1796010586.5-TP-0-PP-{stage}.trace.json.gz", events, rank=stage, world_size=2)
+    found = ta.imbalance(ta.read(tmp_path))
+    # windows tile: the first begins with its own kernel, which shortens the mean of six steps
+    first, second = found.stages.to_dicts()
+    assert (first["stage"], first["ranks"], first["steps"], first["work_ns"]) == (0, [0], 6, 100_000)
+    assert (second["stage"], second["ranks"], second["work_ns"]) == (1, [1], 60_000)
+    assert first["bubble_ns"] == round((5 * 100_000 + 10_000) / 6)
+    assert second["bubble_ns"] == round((5 * 140_000 + 10_000) / 6)
+    assert found.ranks["exposed_ns"].to_list() == [60_000, 60_000]
+
+
+def test_the_only_group_of_pg_config_is_that_of_calls_without_metadata(tmp_path: Path) -> None:
+    groups = [
+        {"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]},
+        {"pg_name": "1", "pg_desc": "undefined", "ranks": [0]},
+    ]
+    for rank in (0, 1):
+        info = {"rank": rank, "world_size": 2, "pg_config": groups}
+        events = [kernel(ALL_REDUCE, at=100 * n + 7 * rank, dur=20 - 7 * rank, stream=20) for n in range(4)]
+        write_trace(tmp_path / f"r{rank}.json", events, rank=None, distributedInfo=info)
+    found = ta.imbalance(ta.read(tmp_path))
+    assert found.groups.select("group", "axis", "ranks_missing").rows() == [("0 (default_pg)", "world", [])]
+    assert found.notes == ()
+    assert found.ranks["wait_ns"].to_list() == [28_000, 0]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from builders import kernel, trace, traces
+from builders import kernel, trace, traces, write_trace
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -176,3 +176,23 @@ def test_rows_of_kernels_are_what_is_drawn() -> None:
         rows.columns
     )
     assert rows.schema["sm_fill"] == pl.Float64
+
+
+def test_ranks_side_by_side_say_who_is_late_and_for_which_collective(tmp_path: Path) -> None:
+    path = tmp_path / "ranks.svg"
+    assert cli.main(["imbalance", str(SAMPLES / "straggler-eager"), "--plot", str(path), "-q"]) == 0
+    said = texts(path.read_bytes())
+    assert "straggler-eager: rank 1 comes late to collectives" in said
+    assert "The collective that cost most: allreduce no. 129 of group 0 (default_pg), step 21" in said
+    assert "the others wait 0.282 ms in all for rank 1 (hatched)" in said
+    again = tmp_path / "again.svg"
+    assert cli.main(["imbalance", str(SAMPLES / "straggler-eager"), "--plot", str(again), "-q"]) == 0
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_ranks_without_steps_and_collectives_are_drawn_too(tmp_path: Path) -> None:
+    for rank in range(2):
+        write_trace(tmp_path / f"rank{rank}.json", [kernel("gemm", at=0, dur=5)], rank=rank, world_size=2)
+    path = tmp_path / "ranks.png"
+    assert cli.main(["imbalance", str(tmp_path), "--plot", str(path), "-q"]) == 0
+    assert path.read_bytes()[:4] == b"\x89PNG"

@@ -7,7 +7,7 @@ MPI processes. This process holds the parts, which grow with steps and classes a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,13 +17,16 @@ import polars as pl
 
 from traceanalyzer.analyses import overview, trust
 from traceanalyzer.analyses.arguments import Values
-from traceanalyzer.analyses.ranks import Imbalance, RankPart, rank_parts, reduced
+from traceanalyzer.analyses.ranks import Imbalance, RankPart, rank_parts
+from traceanalyzer.analyses.ranks.closeup import SEEN, Closeup, activity_in, closeup
+from traceanalyzer.analyses.ranks.compare import runs_of, together
 from traceanalyzer.analyses.ranks.detail import WORK, Stretches, work_in
+from traceanalyzer.analyses.ranks.reduce import reduce_run
 from traceanalyzer.analyses.select import select
 from traceanalyzer.analyses.steps.find import find_steps
 from traceanalyzer.classify.rules import RuleTable
 from traceanalyzer.errors import UnreadableError, UsageError
-from traceanalyzer.ingest.gather import Gathered, Home, gather
+from traceanalyzer.ingest.gather import Home, gather
 from traceanalyzer.ingest.reader import Paths, read
 from traceanalyzer.ingest.source import Progress
 from traceanalyzer.ingest.spread import Lost, spread
@@ -44,6 +47,12 @@ class ManyRanks:
     """The small tables (`ranks`, `devices`, `notes`, ...); no events."""
     devices: pl.DataFrame
     """As `overview.devices` gives it."""
+    closeup: Closeup | None = None
+    """The collective that cost most, where it was asked for."""
+
+
+#: What is asked about stretches of time of a rank; its arguments can be pickled.
+Question = Callable[[Trace, Stretches], pl.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,7 @@ def imbalance_of(
     rules: RuleTable | None = None,
     runs: Values = (),
     ranks: Values = (),
+    near: bool = False,
     cache: bool = True,
     progress: Progress | None = None,
     **reading: Any,
@@ -73,8 +83,10 @@ def imbalance_of(
 
     `executor` is any `concurrent.futures.Executor`; without one, `jobs` threads or processes of this machine are used
     (default: one a core). `marker` and `rules` are as for `imbalance`, `runs` and `ranks` as for `select`, and
-    `reading` are the other arguments of `read`. A file whose worker dies is tried again, and one that cannot be read is
-    left out with a note. Raises what `read` raises.
+    `reading` are the other arguments of `read`. `near` asks for the collective that cost most, close up.
+
+    A file whose worker dies is tried again, and one that cannot be read is left out with a note. Raises what `read`
+    raises.
     """
     work = partial(_part, marker=marker, rules=rules)
     gathered = gather(
@@ -93,8 +105,13 @@ def imbalance_of(
     parts = [part for part in parts if part.source in used]
     if marker is not None and not any(own.marked for own in gathered.results.values()):
         raise UsageError(f"no host range matches {marker!r}")
-    look = partial(_look, gathered=gathered, executor=executor, jobs=jobs, rules=rules, cache=cache)
-    return ManyRanks(reduced(head.ranks, parts, look), head, _devices(head, parts))
+    again = _Again(gathered.homes, executor, jobs, cache)
+    runs_found = [reduce_run(members) for members in runs_of(head.ranks, parts).values()]
+    found = together(runs_found, lambda wanted: again.ask(wanted, partial(work_in, rules=rules), WORK))
+    close = (
+        closeup(runs_found, lambda wanted: again.ask(wanted, partial(activity_in, rules=rules), SEEN)) if near else None
+    )
+    return ManyRanks(found, head, _devices(head, parts), close)
 
 
 def _part(trace: Trace, *, marker: str | None, rules: RuleTable | None) -> _FilePart:
@@ -130,35 +147,38 @@ def _devices(head: Trace, parts: Sequence[RankPart]) -> pl.DataFrame:
 # ------------------------------------------------------------------------------------------- a second look
 
 
-def _look(
-    wanted: Sequence[Stretches],
-    *,
-    gathered: Gathered[_FilePart],
-    executor: Executor | None,
-    jobs: int | None,
-    rules: RuleTable | None,
-    cache: bool,
-) -> list[pl.DataFrame]:
-    """What ranks did in stretches of time; nothing of a file that cannot be read any more."""
-    by_file: dict[str, list[tuple[int, Home, Stretches]]] = defaultdict(list)
-    for number, each in enumerate(wanted):
-        home = gathered.homes[each.source]
-        by_file[home.path].append((number, home, each))
-    asked = {path: [(home.number, each) for _, home, each in own] for path, own in by_file.items()}
-    work = partial(_look_at, asked=asked, rules=rules, cache=cache)
-    found: dict[int, pl.DataFrame] = {}
-    for path, seen in zip(by_file, spread(work, list(by_file), executor, jobs, None), strict=True):
-        tables = () if isinstance(seen, Lost) else seen
-        found |= {number: table for (number, _, _), table in zip(by_file[path], tables, strict=False)}
-    return [found.get(number, pl.DataFrame(schema=WORK)) for number in range(len(wanted))]
+@dataclass(frozen=True)
+class _Again:
+    """Reads a few files again, where the parts of all leave a question open."""
+
+    homes: Mapping[int, Home]
+    executor: Executor | None
+    jobs: int | None
+    cache: bool
+
+    def ask(self, wanted: Sequence[Stretches], question: Question, nothing: pl.Schema) -> list[pl.DataFrame]:
+        """The answer about each of the stretches; `nothing` about those of a file that cannot be read any more."""
+        by_file: dict[str, list[int]] = defaultdict(list)
+        for number, each in enumerate(wanted):
+            by_file[self.homes[each.source].path].append(number)
+        asked = {
+            path: [(self.homes[wanted[number].source].number, wanted[number]) for number in own]
+            for path, own in by_file.items()
+        }
+        work = partial(_answers, asked=asked, question=question, cache=self.cache)
+        found: dict[int, pl.DataFrame] = {}
+        for path, answers in zip(asked, spread(work, list(asked), self.executor, self.jobs, None), strict=True):
+            if not isinstance(answers, Lost):
+                found |= dict(zip(by_file[path], answers, strict=False))
+        return [found.get(number, pl.DataFrame(schema=nothing)) for number in range(len(wanted))]
 
 
-def _look_at(
+def _answers(
     path: str,
     progress: Progress | None,
     *,
     asked: Mapping[str, Sequence[tuple[int, Stretches]]],
-    rules: RuleTable | None,
+    question: Question,
     cache: bool,
 ) -> list[pl.DataFrame]:
     """On the worker: read a file again, with all that the host did; nothing where it is gone meanwhile."""
@@ -167,4 +187,4 @@ def _look_at(
     except UnreadableError:
         return []
     sources = trace.used["source"].to_list()
-    return [work_in(trace, replace(each, source=sources[number]), rules=rules) for number, each in asked[path]]
+    return [question(trace, replace(each, source=sources[number])) for number, each in asked[path]]

@@ -17,7 +17,7 @@ from typing import Literal
 import polars as pl
 
 #: Bumped whenever a column is added, removed or changes its meaning (the store depends on it).
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 DEVICE_KINDS = ("kernel", "memcpy", "memset")
 LAUNCH_KINDS = ("runtime", "driver")
@@ -414,6 +414,7 @@ RANKS = Table(
         Column("reason", pl.String(), "duplicate, merged, front-end, not-selected: why a file was left out"),
         Column("producer", pl.String(), "what wrote the file, as far as its content tells"),
         Column("backend", pl.String(), "communication backend, from distributedInfo"),
+        Column("process_groups", pl.String(), "process groups of the rank as JSON, from pg_config of distributedInfo"),
         Column("host", pl.String(), "host name, where given"),
         Column("trace_id", pl.String(), "the profiler's id of the recording"),
         Column("base_ns", _I64, "baseTimeNanoseconds, already added to every time", "ns"),

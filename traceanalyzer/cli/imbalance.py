@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @options.step_marker
 @options.limit
 @options.class_rules
+@options.plot
 @options.explain
 @options.printed
 def command(
@@ -24,6 +25,7 @@ def command(
     marker: str | None,
     limit: int | None,
     rules: RuleTable,
+    plot: options.PlotFile | None,
     explain: bool,  # noqa: FBT001
     printer: options.Printer,
 ) -> None:
@@ -38,6 +40,11 @@ def command(
 
     with reading(inputs.paths, quiet=options.is_quiet()) as progress:
         found = imbalance_of(
-            inputs.paths, marker=marker, rules=rules, progress=progress, **inputs.selection, **inputs.reading
-        )
+            inputs.paths, marker=marker, rules=rules, near=plot is not None, progress=progress,
+            **inputs.selection, **inputs.reading,
+        )  # fmt: skip
     printer.show(report.build(found.imbalance, found.head, found.devices, limit=printer.limit(limit), explain=explain))
+    if plot:
+        from traceanalyzer.plots import ranks as picture
+
+        plot.write(picture.draw(found.imbalance, found.closeup, plot.format))

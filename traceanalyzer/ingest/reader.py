@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -241,6 +242,10 @@ def _notes_frame(notes: Sequence[Note]) -> pl.DataFrame:
     return pl.DataFrame([_printable(asdict(note)) for note in notes], schema=schema.NOTES.schema)
 
 
+def _json_or_none(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, default=str)
+
+
 def _printable(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row as a table can hold it: names of files need not be UTF-8."""
     return {name: printable(value) if isinstance(value, str) else value for name, value in row.items()}
@@ -290,6 +295,7 @@ class _Source:
             "reason": self.run_file.reason,
             "producer": about.producer,
             "backend": to_text(self.file.distributed.get("backend")),
+            "process_groups": _json_or_none(self.file.distributed.get("pg_config")),
             "host": to_text(metadata.get("host_name")),
             "trace_id": self.run_file.file.trace_id,
             **{name: getattr(about, name) for name in ("base_ns", "file_bytes", "json_bytes", "gzipped")},

@@ -24,7 +24,7 @@ _RANKS = [
     Column("wait_ns", "wait", "time", unit_of="time"),
     Column("transfer_ns", "transfer", "time", unit_of="time", optional=2),
     Column("idle_ns", "idle", "time", unit_of="time", optional=3),
-    Column("behind_ns", "behind", "time", unit_of="time", optional=1),
+    Column("own_behind_ns", "behind", "time", unit_of="time", optional=1),
     Column("waited_for_ns", "others waited", "time", unit_of="time"),
     Column("last", "last", "count"),
     Column("last_share", "of all", "share", bar=True),
@@ -68,6 +68,15 @@ _RATES = [
     Column("gb_per_s", "GB/s", "rate"),
     Column("bus_gb_per_s", "bus GB/s", "rate"),
 ]
+_STAGES = [
+    Column("stage", "stage", "count"),
+    Column("ranks", "ranks", "text"),
+    Column("steps", "steps", "count"),
+    Column("wall_ns", "mean step", "time", unit_of="wall"),
+    Column("work_ns", "work", "time", unit_of="wall"),
+    Column("bubble_ns", "bubble", "time", unit_of="wall"),
+    Column("bubble_share", "of step", "share", bar=True),
+]
 _CLOCKS = [
     Column("rank", "rank", "count"),
     Column("device", "device", "text", optional=2),
@@ -93,9 +102,8 @@ def build(found: Imbalance, head: Trace, devices: pl.DataFrame, *, limit: int = 
     """
     runs = overview.runs(head, per_device=devices).to_dicts()
     words = overview.DEFINITIONS | DEFINITIONS
-    shown = [*found.rows.columns, *found.ranks.columns, *found.collectives.columns, *found.clocks.columns,
-             *found.groups.columns, *found.rates.columns, *found.culprits.columns]  # fmt: skip
-    tables = ("culprits", "reasons", "ranks", "steps", "groups", "rates", "collectives", "clocks")
+    tables = ("culprits", "reasons", "ranks", "steps", "stages", "groups", "rates", "collectives", "clocks")
+    shown = [column for name in ("rows", *tables) for column in getattr(found, name).columns]
     return Report(
         command="imbalance",
         title="Imbalance of ranks",
@@ -110,7 +118,7 @@ def build(found: Imbalance, head: Trace, devices: pl.DataFrame, *, limit: int = 
 def _run(run: Mapping[str, Any], found: Imbalance, limit: int) -> list[Section]:
     own = {
         name: getattr(found, name).filter(pl.col("run") == run["run"])
-        for name in ("culprits", "rows", "ranks", "collectives", "groups", "rates", "clocks")
+        for name in ("culprits", "rows", "ranks", "stages", "collectives", "groups", "rates", "clocks")
     }
     head = Section(
         _verdict(own["culprits"]), _VERDICT, title=run["run"], facts=shared.run_facts(run), empty=_empty(run, own)
@@ -118,7 +126,12 @@ def _run(run: Mapping[str, Any], found: Imbalance, limit: int) -> list[Section]:
     sections = [head]
     if own["ranks"].height > 1:
         sections += [_ranks(own["ranks"], limit), *_classes(own["rows"], own["ranks"], limit)]
-        sections += [*_worst(own["collectives"]), *_groups(own["groups"]), *_rates(own["rates"])]
+        sections += [
+            *_stages(own["stages"]),
+            *_worst(own["collectives"]),
+            *_groups(own["groups"]),
+            *_rates(own["rates"]),
+        ]
         sections += _clocks(own["clocks"], limit)
     return sections
 
@@ -137,7 +150,7 @@ def _verdict(culprits: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ranks(ranks: pl.DataFrame, limit: int) -> Section:
-    ordered = ranks.sort("waited_for_ns", "behind_ns", "rank", descending=[True, True, False], nulls_last=True)
+    ordered = ranks.sort("own_behind_ns", "waited_for_ns", "rank", descending=[True, True, False], nulls_last=True)
     frame = ordered.with_columns(last_share=ratio(ordered["last"], ordered["collectives"]))
     return _cut(frame, _RANKS, limit, "rank")
 
@@ -151,6 +164,13 @@ def _classes(rows: pl.DataFrame, ranks: pl.DataFrame, limit: int) -> list[Sectio
         off, "class", "rank", descending=[True, False, False]
     )
     return [_cut(different, _CLASSES, min(limit, _FEW) if limit else 0, "row")] if different.height else []
+
+
+def _stages(stages: pl.DataFrame) -> list[Section]:
+    if stages.is_empty():
+        return []
+    texts = pl.Series([ranges(ranks) for ranks in stages["ranks"].to_list()], dtype=pl.String)
+    return [_cut(stages.with_columns(ranks=texts), _STAGES, 0, "stage")]
 
 
 def _worst(collectives: pl.DataFrame) -> list[Section]:

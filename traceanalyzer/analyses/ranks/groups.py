@@ -24,6 +24,8 @@ class Member:
     path: str
     axes: Mapping[str, int | None]
     world: int | None
+    process_groups: str | None
+    """pg_config, as JSON."""
     part: RankPart
 
     @property
@@ -58,7 +60,9 @@ def find_groups(members: Sequence[Member]) -> list[Group]:
     """The groups of one run, in order of their label's first rank; each part's own numbers are in `codes`."""
     found: dict[tuple[Any, ...], Group] = {}
     for at, member in enumerate(members):
-        for row in member.part.groups.iter_rows(named=True):
+        only = _only_group(member)
+        for told in member.part.groups.iter_rows(named=True):
+            row = {**told, **only} if only and _is_unknown(told) else told
             key = _key(row, member)
             if key not in found:
                 found[key] = _group(row)
@@ -73,8 +77,47 @@ def find_groups(members: Sequence[Member]) -> list[Group]:
     return list(found.values())
 
 
+def _is_unknown(row: Mapping[str, Any]) -> bool:
+    return row["process_group"] is None and row["group_ranks"] is None
+
+
+def _only_group(member: Member) -> dict[str, Any]:
+    """The group of calls that name none, where pg_config has a single one of several ranks: as in a replayed graph."""
+    groups = {row["group_ranks"]: row for row in configured_groups(member) if (row["group_size"] or 0) > 1}
+    return next(iter(groups.values())) if len(groups) == 1 else {}
+
+
+def configured_groups(member: Member) -> list[dict[str, Any]]:
+    """The process groups of pg_config, named as the columns of `part.GROUPS`; those with full lists of ranks."""
+    try:
+        entries = json.loads(member.process_groups or "[]")
+    except ValueError:
+        return []
+    found = []
+    for entry in entries if isinstance(entries, list) else ():
+        ranks = _ranks(json.dumps(entry.get("ranks"))) if isinstance(entry, dict) else None
+        if ranks is not None:
+            found.append({
+                "process_group": str(entry.get("pg_name")), "group_description": entry.get("pg_desc"),
+                "group_ranks": json.dumps(ranks), "group_size": len(ranks), "stream": None,
+            })  # fmt: skip
+    return found
+
+
+def stage_of(member: Member) -> int | None:
+    """The pipeline stage of a rank: as its file's name has it, else its place in the group that runs along stages."""
+    if member.axes.get("pp") is not None:
+        return member.axes["pp"]
+    told = [*configured_groups(member), *member.part.groups.iter_rows(named=True)]
+    for row in told:
+        ranks = _ranks(row["group_ranks"])
+        if ranks and member.rank in ranks and len(ranks) > 1 and _axis_of_words(row["group_description"]) == "pp":
+            return ranks.index(member.rank)
+    return None
+
+
 def _key(row: Mapping[str, Any], member: Member) -> tuple[Any, ...]:
-    if row["process_group"] is None and row["group_ranks"] is None:
+    if _is_unknown(row):
         # custom all-reduces and the like run along tensor parallelism: other axes, where known, keep ranks apart
         apart = tuple(member.axes[axis] for axis in ("dp", "pp")) if member.axes.get("tp") is not None else ()
         return ("unknown", row["stream"], *apart)
@@ -96,7 +139,7 @@ def _ranks(text: str | None) -> tuple[int, ...] | None:
 
 def _group(row: Mapping[str, Any]) -> Group:
     ranks = _ranks(row["group_ranks"])
-    known = not (row["process_group"] is None and row["group_ranks"] is None)
+    known = not _is_unknown(row)
     description = row["group_description"] if row["group_description"] not in ("undefined", "") else None
     label = (row["process_group"] or description or "?") if known else "no metadata"
     if known and description not in (None, label):

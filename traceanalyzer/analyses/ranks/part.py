@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from traceanalyzer.analyses import overview
+from traceanalyzer.analyses import intervals, overview
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.steps.find import Found, find_steps
 from traceanalyzer.analyses.steps.times import steps
@@ -48,7 +48,8 @@ class RankPart:
     """What `overview.devices` says of it: `span_ns`, `busy_ns`, `idle_ns`, `name`, `sms`, counts of activity."""
     steps: pl.DataFrame
     """One row per step and one for what is outside of all (`step` null): `step`, `name`, `kind`, `mark`, `start_ns`
-    (absolute), `wall_ns`, `busy_ns`, `idle_ns`, `kernels` and `<class>_ns`."""
+    (absolute), `wall_ns`, `busy_ns`, `work_ns` (in which anything but communication ran), `idle_ns`, `kernels` and
+    `<class>_ns`."""
     calls: pl.DataFrame
     """`CALLS`: one row per kernel of communication, in order of its start; `group` and `kind` are rows of the other
     two tables, `sequence` is null where it was not recorded."""
@@ -65,8 +66,9 @@ def rank_parts(trace: Trace, *, found: Found | None = None, rules: RuleTable | N
     devices = overview.devices(trace).drop_nulls("span_ns")
     if devices.is_empty():
         return []
-    per_step = _steps(trace, found, rules)
-    calls = _calls(trace, found, rules)
+    labels = label(trace.kernels.select("kind", "name"), rules)
+    per_step = _with_work(_steps(trace, found, rules), trace, labels)
+    calls = _calls(trace, found, labels)
     parts = []
     for facts in devices.with_columns(pl.col("device", "name").cast(pl.String)).iter_rows(named=True):
         own = (pl.col("source") == facts["source"]) & pl.col("device").eq_missing(facts["device"])
@@ -86,10 +88,31 @@ def _steps(trace: Trace, found: Found, rules: RuleTable | None) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _calls(trace: Trace, found: Found, rules: RuleTable | None) -> pl.DataFrame:
+def _with_work(rows: pl.DataFrame, trace: Trace, labels: pl.DataFrame) -> pl.DataFrame:
+    """`work_ns` of each window: what communication alone covers is no work."""
+    classes = labels.select("kind", "name", "class")
+    activity = trace.kernels.join(classes, on=["kind", "name"], how="left", nulls_equal=True).filter(
+        pl.col("class").ne_missing(COMMUNICATION)
+    )  # fmt: skip
+    covered = intervals.of_events(activity.with_columns(pl.col("device").cast(pl.String)), _UNIT)
+    windows = rows.select(*_UNIT, "start_ns", until_ns=pl.col("start_ns") + pl.col("wall_ns"))
+    until, since = (
+        intervals.covered_until(covered, windows.select(*_UNIT, at_ns=name), _UNIT) for name in ("until_ns", "start_ns")
+    )
+    whole = intervals.coverage(covered, _UNIT).rename({"covered_ns": "all_ns"})
+    inside = pl.col("step").is_not_null()
+    measured = rows.with_columns(work_ns=until - since).join(
+        whole, on=_UNIT, how="left", nulls_equal=True, maintain_order="left"
+    )  # fmt: skip
+    in_steps = pl.col("work_ns").filter(inside).sum().over(_UNIT)
+    outside = pl.col("all_ns").fill_null(0) - in_steps
+    return measured.with_columns(work_ns=pl.when(inside).then("work_ns").otherwise(outside)).drop("all_ns")
+
+
+def _calls(trace: Trace, found: Found, labels: pl.DataFrame) -> pl.DataFrame:
     """Kernels of communication with what is known of their collective."""
-    labels = label(trace.kernels.select("kind", "name"), rules).filter(pl.col("kind") == "kernel")
-    names = labels.filter(pl.col("class") == COMMUNICATION)["name"].unique()
+    kernels = labels.filter(pl.col("kind") == "kernel")
+    names = kernels.filter(pl.col("class") == COMMUNICATION)["name"].unique()
     key = ["source", "correlation", "start_ns", "duration_ns"]
     told = trace.collectives.filter(pl.col("on_device")).select(*key, *_GROUP, *_WHAT, "sequence")
     told = told.unique(key, keep="first", maintain_order=True).with_columns(told=pl.lit(value=True))

@@ -50,6 +50,21 @@ class Slow:
     """Steps in which it stands out; empty for a rank that is slow all the time."""
 
 
+def own_behind(run: Reduced) -> pl.DataFrame:
+    """`member`, `step`, `own_behind_ns`: how much a rank was behind for no other rank's fault."""
+    steps = sorted(run.sums["step"].unique().to_list())
+    behind, _ = _behind(run, steps) if steps else (np.zeros((0, 0)), None)
+    took_part = run.sums.select("member", "step").unique()
+    rows = pl.DataFrame(
+        {
+            "member": np.repeat(np.arange(len(behind), dtype=np.uint32), len(steps)),
+            "step": np.tile(np.array(steps, np.int64), len(behind)),
+            "own_behind_ns": behind.ravel().round().astype(np.int64),
+        }
+    )
+    return rows.join(took_part, on=["member", "step"], how="semi").sort("member", "step")
+
+
 def slow_ranks(run: Reduced) -> list[Slow]:
     """The ranks of a run that others wait for beyond chance, the worst first."""
     if run.sums.is_empty():
