@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -167,9 +168,10 @@ class _Again:
         }
         work = partial(_answers, asked=asked, question=question, cache=self.cache)
         found: dict[int, pl.DataFrame] = {}
-        for path, answers in zip(asked, spread(work, list(asked), self.executor, self.jobs, None), strict=True):
-            if not isinstance(answers, Lost):
-                found |= dict(zip(by_file[path], answers, strict=False))
+        with closing(spread(work, list(asked), self.executor, self.jobs, None)) as answered:
+            for path, answers in zip(asked, answered, strict=True):
+                if not isinstance(answers, Lost):
+                    found |= dict(zip(by_file[path], answers, strict=False))
         return [found.get(number, pl.DataFrame(schema=nothing)) for number in range(len(wanted))]
 
 

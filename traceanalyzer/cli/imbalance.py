@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 @click.command("imbalance", epilog="Example: traceanalyze imbalance run/ --format json -o ranks.json")
 @options.trace_inputs("runs", "ranks")
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Read on the workers of a Dask cluster (tcp://host:8786); --jobs does not count.",
+)
 @options.step_marker
 @options.limit
 @options.class_rules
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 @options.printed
 def command(
     inputs: options.Inputs,
+    scheduler: str | None,
     marker: str | None,
     limit: int | None,
     rules: RuleTable,
@@ -34,13 +40,14 @@ def command(
     Collectives are paired over the ranks and clocks are aligned: what each rank waits and what it transfers, who comes
     last, and which kernels or which idle time make it late. Files are read one by one: a thousand ranks fit.
     """
+    from traceanalyzer.cli.cluster import workers
     from traceanalyzer.cli.progress import reading
     from traceanalyzer.many import imbalance_of
     from traceanalyzer.reports import imbalance as report
 
-    with reading(inputs.paths, quiet=options.is_quiet()) as progress:
+    with reading(inputs.paths, quiet=options.is_quiet()) as progress, workers(scheduler) as executor:
         found = imbalance_of(
-            inputs.paths, marker=marker, rules=rules, near=plot is not None, progress=progress,
+            inputs.paths, executor=executor, marker=marker, rules=rules, near=plot is not None, progress=progress,
             **inputs.selection, **inputs.reading,
         )  # fmt: skip
     printer.show(report.build(found.imbalance, found.head, found.devices, limit=printer.limit(limit), explain=explain))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ def reading(paths: Sequence[str], *, quiet: bool) -> Iterator[Callable[[int], No
 
 def _bytes(paths: Sequence[str]) -> int:
     from traceanalyzer.ingest.files import STANDARD_INPUT, find
+    from traceanalyzer.ingest.source import file_size
 
     files = [file.path for file in find(paths) if file.path != STANDARD_INPUT]
-    return sum(os.path.getsize(path) for path in files if os.path.isfile(path))
+    return sum(file_size(path) for path in files)

@@ -1,4 +1,4 @@
-"""From what the user names (files, folders, globs, ``-``) to the list of files to read."""
+"""From what the user names (files, folders, globs, URLs, ``-``) to the list of files to read."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from traceanalyzer.errors import UnreadableError
 from traceanalyzer.ingest.identity import natural_key
+from traceanalyzer.ingest.remote import is_url, list_files
 
 STANDARD_INPUT = "-"
 #: Endings by which a folder's files are taken for possible traces; their content decides.
@@ -36,7 +37,8 @@ def find(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> li
     found: dict[str, FileToRead] = {}
     for path in paths:
         for file in _expand(os.fspath(path)):
-            key = os.path.realpath(file.path) if file.path != STANDARD_INPUT else file.path
+            plain = file.path == STANDARD_INPUT or is_url(file.path)
+            key = file.path if plain else os.path.realpath(file.path)
             found.setdefault(key, file)
     return list(found.values())
 
@@ -44,6 +46,8 @@ def find(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> li
 def _expand(path: str) -> list[FileToRead]:
     if path == STANDARD_INPUT:
         return [FileToRead(path, named=True)]
+    if is_url(path):
+        return _behind_url(path)
     if os.path.isdir(path):
         return _in_folder(path)
     if not os.path.exists(path) and any(sign in path for sign in _GLOB_SIGNS):
@@ -52,6 +56,16 @@ def _expand(path: str) -> list[FileToRead]:
             raise UnreadableError(path, "no file matches")
         return [file for match in matches for file in _expand(match)]
     return [FileToRead(path, named=True)]
+
+
+def _behind_url(url: str) -> list[FileToRead]:
+    found = list_files(url, _ENDINGS)
+    if found is None:
+        return [FileToRead(url, named=True)]
+    if not found:
+        raise UnreadableError(url, "no file matches, or none is a trace by its name (*.json, *.json.gz)")
+    named = any(sign in url for sign in _GLOB_SIGNS)
+    return [FileToRead(each, named=named) for each in sorted(found, key=natural_key)]
 
 
 def _in_folder(folder: str) -> list[FileToRead]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
@@ -105,14 +106,14 @@ def gather(
     kept: list[_Kept[Result]] = []
     refusals: list[UnreadableError] = []
     notes: list[Note] = []
-    found = spread(each, [file.path for file in files], executor, jobs, progress)
-    for file, result in zip(files, found, strict=True):
-        if isinstance(result, _Kept):
-            kept.append(result)
-            continue
-        refusal = UnreadableError(file.path, result.reason) if isinstance(result, Lost) else result
-        notes.append(refused(refusal, named=file.named, strict=strict))
-        refusals.append(refusal)
+    with closing(spread(each, [file.path for file in files], executor, jobs, progress)) as found:
+        for file, result in zip(files, found, strict=True):
+            if isinstance(result, _Kept):
+                kept.append(result)
+                continue
+            refusal = UnreadableError(file.path, result.reason) if isinstance(result, Lost) else result
+            notes.append(refused(refusal, named=file.named, strict=strict))
+            refusals.append(refusal)
     if not kept and refusals:
         raise nothing_read(refusals)
     if cache and any(each.file.kept for each in kept):

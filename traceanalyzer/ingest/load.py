@@ -19,6 +19,7 @@ from traceanalyzer.ingest.identity import label_of_pid
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.public import ReadFile
 from traceanalyzer.ingest.raw import ALL_TABLES, Scan
+from traceanalyzer.ingest.remote import is_url
 from traceanalyzer.ingest.source import Progress, Source, file_size
 from traceanalyzer.notes import Note
 from traceanalyzer.schema import EVENT_TABLES
@@ -136,7 +137,7 @@ def load(path: str, wanted: frozenset[str], *, store: Store | None, progress: Pr
     for must not change the answer, so those tables are read as well, and left out of the result.
     """
     # what is in a pipe is there once
-    needed = wanted | {"kernels"} if _is_regular(path) else ALL_TABLES
+    needed = wanted | {"kernels"} if _comes_again(path) else ALL_TABLES
     file = _load(path, needed, store, progress)
     if not file.about.device_events and needed < ALL_TABLES:
         file = _load(path, ALL_TABLES, store, None)
@@ -145,6 +146,11 @@ def load(path: str, wanted: frozenset[str], *, store: Store | None, progress: Pr
 
 def _is_regular(path: str) -> bool:
     return path != STANDARD_INPUT and os.path.isfile(path)
+
+
+def _comes_again(path: str) -> bool:
+    """Whether the content can be read a second time."""
+    return _is_regular(path) or is_url(path)
 
 
 def _load(path: str, needed: frozenset[str], store: Store | None, progress: Progress | None) -> LoadedFile:
@@ -184,7 +190,7 @@ def _parse(path: str, wanted: frozenset[str], writer: EntryWriter | None, progre
         try:
             return _parse_once(path, wanted, writer, progress, later)
         except ReadAgainError as error:
-            if not _is_regular(path):
+            if not _comes_again(path):
                 reason = "holds several traces; to be told apart, they must come from a file"
                 raise UnreadableError(path, reason) from error
             writer, progress, later = None, None, error.later

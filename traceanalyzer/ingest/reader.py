@@ -28,6 +28,7 @@ from traceanalyzer.ingest.load import LoadedFile, load
 from traceanalyzer.ingest.parallel import map_files
 from traceanalyzer.ingest.public import public
 from traceanalyzer.ingest.raw import ALL_TABLES
+from traceanalyzer.ingest.remote import is_url
 from traceanalyzer.ingest.runs import RunFile, RunPlan, assign_runs
 from traceanalyzer.ingest.source import Progress
 from traceanalyzer.ingest.values import printable, to_text
@@ -55,7 +56,7 @@ def read(
 ) -> Trace:
     """Read trace files into one `Trace`.
 
-    `paths`: a file, a folder, a quoted glob, ``-`` for standard input, or several of them.
+    `paths`: a file, a folder, a quoted glob, a URL that fsspec knows, ``-`` for standard input, or several of them.
     `tables`: names of the event tables that are wanted (default: all); the others stay empty, which saves time
     and memory. `rank_regex`: a pattern with named groups (rank, dp, pp, tp, ep, dcp, stage, run) or one unnamed
     group, for file names that no built-in pattern knows. `single_run`: all files are ranks of one run, whatever their
@@ -188,6 +189,8 @@ def info_of(file: LoadedFile, rank_regex: str | None) -> FileInfo:
 
 def _full_path(path: str) -> str:
     """What runs are named after: the same however the path was typed."""
+    if is_url(path):
+        return path
     return "standard input" if path == STANDARD_INPUT else os.path.abspath(path)
 
 

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Protocol
 
 from traceanalyzer.errors import UnreadableError
 from traceanalyzer.ingest.losses import Losses
+from traceanalyzer.ingest.remote import is_url, open_url, url_size
 
 _inflate: Any
 try:
@@ -164,6 +165,8 @@ class Source:
     def _open(self) -> BinaryIO:
         if self.path == "-":
             return os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)
+        if is_url(self.path):
+            return open_url(self.path)
         try:
             return open(self.path, "rb", buffering=0)
         except OSError as error:
@@ -379,6 +382,8 @@ def _inflates(data: bytes) -> bool:
 
 def file_size(path: str) -> int:
     """Size in bytes, 0 where it cannot be known (standard input)."""
+    if is_url(path):
+        return url_size(path)
     try:
         return Path(path).stat().st_size
     except OSError:

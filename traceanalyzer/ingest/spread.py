@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -33,7 +33,7 @@ class Lost:
 
 def spread(
     work: Work[Result], paths: Sequence[str], executor: Executor | None, jobs: int | None, progress: Progress | None
-) -> Iterator[Result | Lost]:
+) -> Generator[Result | Lost, None, None]:
     """`work` on every path, results in the order of the paths.
 
     Without an executor: threads where the engine lets go of the interpreter, processes where not, and neither for one
