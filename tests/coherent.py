@@ -19,6 +19,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
+
+from traceanalyzer.analyses.ranks.groups import AXES, Member
+from traceanalyzer.analyses.ranks.part import CallRows, Kind, ProcessGroup, RankPart
+from traceanalyzer.classify.rules import CLASSES
 
 Ints = npt.NDArray[np.int64]
 
@@ -244,3 +249,43 @@ def _event(cat: str, name: str, tid: int, at_ns: int, dur_ns: int, args: dict[st
     at = at_ns - (BASE_NS - 10**9)
     return {"ph": "X", "cat": cat, "name": name, "pid": 0 if on_device else 4000, "tid": tid,
             "ts": at / 1e3, "dur": dur_ns / 1e3, "args": args}  # fmt: skip
+
+
+def members(plan: Plan) -> list[Member]:
+    """The ranks of a run as the reduction takes them, straight from the simulation: no file, no clock that is off."""
+    done = simulate(plan)
+    calls = [each for each in done if each.name == ALL_REDUCE]
+    ends = np.array([np.max([each.end_ns for each in done if each.step == step], axis=0) for step in range(plan.steps)])
+    walls = np.diff(np.vstack([done[0].start_ns, ends]), axis=0)
+    begun, took = np.array([each.start_ns for each in calls]), np.array([each.end_ns - each.start_ns for each in calls])
+    group = np.array([each.stream == "dp" for each in calls], np.uint32)
+    step = np.array([each.step for each in calls], np.int32)
+    return [
+        _member(
+            rank, plan, walls[:, rank],
+            CallRows(group, np.zeros(len(calls), np.uint32), begun[:, rank], took[:, rank], step, None),
+        )
+        for rank in range(plan.ranks)
+    ]  # fmt: skip
+
+
+_KIND = Kind(ALL_REDUCE, "allreduce", "BFloat16", 1 << 20, 1 << 20)
+
+
+def _member(rank: int, plan: Plan, walls: Ints, calls: CallRows) -> Member:
+    none = np.zeros(plan.steps, np.int64)
+    steps = pl.DataFrame({
+        "step": np.arange(plan.steps, dtype=np.uint32), "start_ns": none, "wall_ns": walls, "busy_ns": walls,
+        "work_ns": walls, "idle_ns": none, "kernels": none, **{f"{name}_ns": none for name in CLASSES},
+    }).with_columns(
+        name=pl.lit(None, pl.String), kind=pl.lit("step"), mark=pl.lit(None, pl.String)
+    )  # fmt: skip
+    same = list(range(rank // plan.tp * plan.tp, (rank // plan.tp + 1) * plan.tp))
+    across = list(range(rank % plan.tp, plan.ranks, plan.tp))
+    groups = tuple(
+        ProcessGroup(f"{axis}{ranks[0]}", f"mesh_{axis}", str(ranks), len(ranks))
+        for axis, ranks in (("tp", same), ("dp", across))
+    )
+    span = int(walls.sum())
+    part = RankPart(rank, "0", {"span_ns": span, "busy_ns": span, "idle_ns": 0}, steps, calls, groups, (_KIND,))
+    return Member("run", rank, f"rank{rank}", dict.fromkeys(AXES), plan.ranks, None, part)

@@ -16,7 +16,6 @@ from shared import CASES, CORPUS, needs_cases, needs_corpus
 import traceanalyzer as ta
 from traceanalyzer import cli
 from traceanalyzer.analyses.ranks.bandwidth import bus_factor, message_bytes
-from traceanalyzer.analyses.ranks.verdict import at_least
 from traceanalyzer.errors import UsageError
 
 SAMPLES = Path(__file__).parent.parent / "sample_traces"
@@ -250,7 +249,7 @@ def test_a_rank_whose_host_is_slow_is_late_for_idle() -> None:
     parts = []
     for rank in (0, 1):
         events: list[Event] = []
-        for step in range(8):
+        for step in range(16):
             at, late = 400 * step, 200 * rank
             events += [
                 launch(at=at + late, dur=2, correlation=10 * step + 1),
@@ -262,7 +261,7 @@ def test_a_rank_whose_host_is_slow_is_late_for_idle() -> None:
         parts.append(trace(events, rank=rank, world_size=2))
     (slow,) = ta.imbalance(traces(*parts)).culprits.to_dicts()
     assert (slow["rank"], slow["because"], slow["name"]) == (1, "idle", "host_busy: build_table")
-    assert slow["extra_ns"] == 7 * 200_000
+    assert slow["extra_ns"] == 15 * 200_000
 
 
 def test_files_one_by_one_give_the_same_as_all_at_once(tmp_path: Path) -> None:
@@ -315,13 +314,6 @@ def test_one_rank_alone_has_nothing_to_compare(tmp_path: Path, capsys: pytest.Ca
 )
 def test_bytes_and_bus_factors_are_those_of_nccl_tests(what: tuple[Any, ...], size: int | None, factor: Any) -> None:
     assert (message_bytes(*what), bus_factor(what[0], 8)) == (size, factor)
-
-
-def test_the_chance_of_being_last_so_often() -> None:
-    assert at_least(0, 10, 0.5) == 1
-    assert at_least(10, 10, 0.5) == pytest.approx(2**-10)
-    assert at_least(5, 8, 1 / 8) == pytest.approx(0.00123, abs=1e-5)
-    assert at_least(129, 132, 0.5) < 1e-30
 
 
 def test_pipeline_bubbles_are_what_no_compute_fills(tmp_path: Path) -> None:

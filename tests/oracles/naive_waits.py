@@ -16,8 +16,12 @@ from typing import Any
 def load(path: Path) -> dict[str, Any]:
     data = path.read_bytes()
     text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    trace: dict[str, Any] = json.loads(text, parse_float=Decimal, parse_int=Decimal, strict=False)
+    trace: dict[str, Any] = json.loads(text, parse_float=str, strict=False)
     return trace
+
+
+def nanoseconds(microseconds: str | int) -> int:
+    return int(Decimal(microseconds) * 1000)
 
 
 def collectives(path: Path) -> tuple[int, list[tuple[str, int, int]]]:
@@ -25,7 +29,7 @@ def collectives(path: Path) -> tuple[int, list[tuple[str, int, int]]]:
     trace = load(path)
     base = int(trace.get("baseTimeNanoseconds", 0))
     calls = [
-        (event["name"], base + int(event["ts"] * 1000), base + int((event["ts"] + event["dur"]) * 1000))
+        (event["name"], base + nanoseconds(event["ts"]), base + nanoseconds(event["ts"]) + nanoseconds(event["dur"]))
         for event in trace["traceEvents"]
         if event.get("cat") in ("kernel", "Kernel") and event["name"].startswith("nccl")
     ]

@@ -7,9 +7,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from traceanalyzer.analyses.ranks.part import RankPart
+from traceanalyzer.analyses.ranks.part import ProcessGroup, RankPart
 
 #: Axes along which ranks are told apart, as names of files have them.
 AXES = ("dp", "pp", "tp", "ep", "dcp")
@@ -61,13 +62,13 @@ def find_groups(members: Sequence[Member]) -> list[Group]:
     found: dict[tuple[Any, ...], Group] = {}
     for at, member in enumerate(members):
         only = _only_group(member)
-        for told in member.part.groups.iter_rows(named=True):
-            row = {**told, **only} if only and _is_unknown(told) else told
-            key = _key(row, member)
+        for code, told in enumerate(member.part.groups):
+            own = only if only and _is_unknown(told) else told
+            key = _key(own, member)
             if key not in found:
-                found[key] = _group(row)
+                found[key] = _group(own)
             found[key].members.append(at)
-            found[key].codes.append(row["group"])
+            found[key].codes.append(code)
     for group in found.values():
         ranks = {members[at].rank for at in group.members}
         group.axis = group.axis or _axis(group, members)
@@ -77,18 +78,18 @@ def find_groups(members: Sequence[Member]) -> list[Group]:
     return list(found.values())
 
 
-def _is_unknown(row: Mapping[str, Any]) -> bool:
-    return row["process_group"] is None and row["group_ranks"] is None
+def _is_unknown(own: ProcessGroup) -> bool:
+    return own.process_group is None and own.group_ranks is None
 
 
-def _only_group(member: Member) -> dict[str, Any]:
+def _only_group(member: Member) -> ProcessGroup | None:
     """The group of calls that name none, where pg_config has a single one of several ranks: as in a replayed graph."""
-    groups = {row["group_ranks"]: row for row in configured_groups(member) if (row["group_size"] or 0) > 1}
-    return next(iter(groups.values())) if len(groups) == 1 else {}
+    groups = {own.group_ranks: own for own in configured_groups(member) if (own.group_size or 0) > 1}
+    return next(iter(groups.values())) if len(groups) == 1 else None
 
 
-def configured_groups(member: Member) -> list[dict[str, Any]]:
-    """The process groups of pg_config, named as the columns of `part.GROUPS`; those with full lists of ranks."""
+def configured_groups(member: Member) -> list[ProcessGroup]:
+    """The process groups of pg_config, of which all ranks are told."""
     try:
         entries = json.loads(member.process_groups or "[]")
     except ValueError:
@@ -97,10 +98,7 @@ def configured_groups(member: Member) -> list[dict[str, Any]]:
     for entry in entries if isinstance(entries, list) else ():
         ranks = _ranks(json.dumps(entry.get("ranks"))) if isinstance(entry, dict) else None
         if ranks is not None:
-            found.append({
-                "process_group": str(entry.get("pg_name")), "group_description": entry.get("pg_desc"),
-                "group_ranks": json.dumps(ranks), "group_size": len(ranks), "stream": None,
-            })  # fmt: skip
+            found.append(ProcessGroup(str(entry.get("pg_name")), entry.get("pg_desc"), json.dumps(ranks), len(ranks)))
     return found
 
 
@@ -108,23 +106,23 @@ def stage_of(member: Member) -> int | None:
     """The pipeline stage of a rank: as its file's name has it, else its place in the group that runs along stages."""
     if member.axes.get("pp") is not None:
         return member.axes["pp"]
-    told = [*configured_groups(member), *member.part.groups.iter_rows(named=True)]
-    for row in told:
-        ranks = _ranks(row["group_ranks"])
-        if ranks and member.rank in ranks and len(ranks) > 1 and _axis_of_words(row["group_description"]) == "pp":
+    for own in (*configured_groups(member), *member.part.groups):
+        ranks = _ranks(own.group_ranks)
+        if ranks and member.rank in ranks and len(ranks) > 1 and _axis_of_words(own.group_description) == "pp":
             return ranks.index(member.rank)
     return None
 
 
-def _key(row: Mapping[str, Any], member: Member) -> tuple[Any, ...]:
-    if _is_unknown(row):
+def _key(own: ProcessGroup, member: Member) -> tuple[Any, ...]:
+    if _is_unknown(own):
         # custom all-reduces and the like run along tensor parallelism: other axes, where known, keep ranks apart
         apart = tuple(member.axes[axis] for axis in ("dp", "pp")) if member.axes.get("tp") is not None else ()
-        return ("unknown", row["stream"], *apart)
-    ranks = _ranks(row["group_ranks"])
-    return ("known", row["process_group"], ranks, row["group_description"] if ranks is None else None)
+        return ("unknown", own.stream, *apart)
+    ranks = _ranks(own.group_ranks)
+    return ("known", own.process_group, ranks, own.group_description if ranks is None else None)
 
 
+@cache
 def _ranks(text: str | None) -> tuple[int, ...] | None:
     """The ranks of a record; None where there is none, or where it was cut (`[0, 1, ..., 1023]`)."""
     try:
@@ -137,14 +135,13 @@ def _ranks(text: str | None) -> tuple[int, ...] | None:
     return tuple(ranks)
 
 
-def _group(row: Mapping[str, Any]) -> Group:
-    ranks = _ranks(row["group_ranks"])
-    known = not _is_unknown(row)
-    description = row["group_description"] if row["group_description"] not in ("undefined", "") else None
-    label = (row["process_group"] or description or "?") if known else "no metadata"
+def _group(own: ProcessGroup) -> Group:
+    known = not _is_unknown(own)
+    description = own.group_description if own.group_description not in ("undefined", "") else None
+    label = (own.process_group or description or "?") if known else "no metadata"
     if known and description not in (None, label):
         label = f"{label} ({description})"
-    return Group(label, _axis_of_words(description), ranks, row["group_size"], known)
+    return Group(label, _axis_of_words(description), _ranks(own.group_ranks), own.group_size, known)
 
 
 _WORDS = (

@@ -12,8 +12,9 @@ import polars as pl
 from traceanalyzer.analyses.ranks.bandwidth import bus_factor, message_bytes
 from traceanalyzer.analyses.ranks.clocks import Clock
 from traceanalyzer.analyses.ranks.groups import Group
-from traceanalyzer.analyses.ranks.numbered import Kind, MemberCalls
+from traceanalyzer.analyses.ranks.numbered import MemberCalls
 from traceanalyzer.analyses.ranks.pairing import Ints, Pairing
+from traceanalyzer.analyses.ranks.part import Kind
 from traceanalyzer.analyses.ranks.waits import ABSENT, Bools, Waits, waits
 
 #: Starts that are compared at once.

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from traceanalyzer.analyses.ranks.groups import Group, Member
 from traceanalyzer.analyses.ranks.pairing import Calls, Ints
-from traceanalyzer.analyses.ranks.part import RankPart
+from traceanalyzer.analyses.ranks.part import Kind, RankPart
 
 #: Collectives whose counts may differ between ranks.
 _UNEVEN = re.compile(r"(?i)all_?to_?all|a2a|gather_?v|scatter_?v|^_?gather\b|^_?scatter\b|send|recv|coalesced")
@@ -23,17 +22,6 @@ _LOOSE = re.compile(
 )
 #: What exchanges between two ranks: not a collective of its group.
 _POINT_TO_POINT = re.compile(r"(?i)^(i?send|i?recv|batch_isend_irecv)\b")
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a call does: a kernel and, where recorded, what it was given."""
-
-    kernel: str
-    collective: str | None
-    element_type: str | None
-    in_elements: int | None
-    out_elements: int | None
 
 
 @dataclass(frozen=True)
@@ -64,25 +52,23 @@ class Codes:
 
     def calls(self, part: RankPart, group: int) -> MemberCalls:
         """The calls of a part in the group of that number, in order of their start; sends and receives left out."""
-        rows = part.calls.filter(pl.col("group") == group)
-        own = [Kind(**row) for row in part.kinds.drop("kind").iter_rows(named=True)]
-        kept = np.array([not _POINT_TO_POINT.search(kind.collective or "") for kind in own], bool)
-        here = rows["kind"].to_numpy()
-        rows = rows.filter(pl.Series(kept[here], dtype=pl.Boolean)) if len(own) else rows
-        here = rows["kind"].to_numpy()
-        start = rows["start_ns"].to_numpy()
+        kept = np.array([not _POINT_TO_POINT.search(kind.collective or "") for kind in part.kinds], bool)
+        own = part.calls.group == group
+        if not kept.all():
+            own &= kept[part.calls.kind]
+        rows = part.calls.where(own)
         calls = Calls(
-            sequence=_sequence(rows["sequence"]),
-            kernels=_looked_up([_code(self._kernels, kind.kernel) for kind in own], here),
-            sizes=_looked_up([self._size(kind) for kind in own], here),
-            start_ns=start,
-            end_ns=start + rows["duration_ns"].to_numpy(),
+            sequence=_sequence(rows.sequence),
+            kernels=_looked_up([_code(self._kernels, kind.kernel) for kind in part.kinds], rows.kind),
+            sizes=_looked_up([self._size(kind) for kind in part.kinds], rows.kind),
+            start_ns=rows.start_ns,
+            end_ns=rows.start_ns + rows.duration_ns,
         )
         return MemberCalls(
             calls,
-            kinds=_looked_up([_code(self._kinds, kind) for kind in own], here),
-            steps=rows["step"].cast(pl.Int64).fill_null(-1).to_numpy(),
-            loose=_looked_up([_is_loose(kind) for kind in own], here).astype(bool),
+            kinds=_looked_up([_code(self._kinds, kind) for kind in part.kinds], rows.kind),
+            steps=rows.step.astype(np.int64),
+            loose=_looked_up([_is_loose(kind) for kind in part.kinds], rows.kind).astype(bool),
         )
 
     def _size(self, kind: Kind) -> int:
@@ -110,8 +96,8 @@ def _looked_up(values: Sequence[int], rows: npt.NDArray[Any]) -> Ints:
     return np.array(values, np.int64)[rows] if len(values) else np.empty(0, np.int64)
 
 
-def _sequence(numbers: pl.Series) -> Ints | None:
+def _sequence(numbers: Ints | None) -> Ints | None:
     """Recorded numbers; None where one is unknown or there twice."""
-    if numbers.null_count() or numbers.n_unique() < len(numbers):
+    if numbers is None or (numbers < 0).any() or len(np.unique(numbers)) < len(numbers):
         return None
-    return numbers.to_numpy()
+    return numbers

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from traceanalyzer.analyses import intervals, overview
@@ -24,18 +26,58 @@ _UNIT = ["source", "device"]
 #: What the metadata of a collective tells of it, beside its group.
 _WHAT = ("collective", "element_type", "in_elements", "out_elements")
 _GROUP = ("process_group", "group_description", "group_ranks", "group_size")
-CALLS = pl.Schema({
-    "group": pl.UInt32(), "kind": pl.UInt32(), "sequence": pl.Int64(), "start_ns": pl.Int64(),
-    "duration_ns": pl.Int64(), "step": pl.UInt32(),
-})  # fmt: skip
-GROUPS = pl.Schema({
-    "group": pl.UInt32(), "process_group": pl.String(), "group_description": pl.String(), "group_ranks": pl.String(),
-    "group_size": pl.Int32(), "stream": pl.UInt32(),
-})  # fmt: skip
-KINDS = pl.Schema({
-    "kind": pl.UInt32(), "kernel": pl.String(), "collective": pl.String(), "element_type": pl.String(),
-    "in_elements": pl.Int64(), "out_elements": pl.Int64(),
-})  # fmt: skip
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """A group of ranks, as calls name it. Where no metadata tells, all is None but `stream`: the number of the stream
+    among those of communication without metadata."""
+
+    process_group: str | None
+    group_description: str | None
+    group_ranks: str | None
+    group_size: int | None
+    stream: int | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a call does: a kernel and, where recorded, what it was given."""
+
+    kernel: str
+    collective: str | None
+    element_type: str | None
+    in_elements: int | None
+    out_elements: int | None
+
+
+@dataclass(frozen=True)
+class CallRows:
+    """Kernels of communication, in order of their start: arrays of one length."""
+
+    group: npt.NDArray[np.uint32]
+    """Places in `RankPart.groups`."""
+    kind: npt.NDArray[np.uint32]
+    """Places in `RankPart.kinds`."""
+    start_ns: Ints
+    duration_ns: Ints
+    step: npt.NDArray[np.int32]
+    """-1: in none."""
+    sequence: Ints | None
+    """Recorded numbers, -1 where there is none; None where there are none at all."""
+
+    def of_group(self, group: int) -> CallRows:
+        """Those of one group."""
+        own = self.group == group
+        return self.where(own)
+
+    def where(self, own: npt.NDArray[np.bool_]) -> CallRows:
+        """The chosen ones."""
+        sequence = None if self.sequence is None else self.sequence[own]
+        return CallRows(
+            self.group[own], self.kind[own], self.start_ns[own], self.duration_ns[own], self.step[own], sequence
+        )
 
 
 @dataclass(frozen=True)
@@ -50,14 +92,9 @@ class RankPart:
     """One row per step and one for what is outside of all (`step` null): `step`, `name`, `kind`, `mark`, `start_ns`
     (absolute), `wall_ns`, `busy_ns`, `work_ns` (in which anything but communication ran), `idle_ns`, `kernels` and
     `<class>_ns`."""
-    calls: pl.DataFrame
-    """`CALLS`: one row per kernel of communication, in order of its start; `group` and `kind` are rows of the other
-    two tables, `sequence` is null where it was not recorded."""
-    groups: pl.DataFrame
-    """`GROUPS`: process groups. Where no metadata tells, all is null but `stream`, the number of the stream among those
-    of communication without metadata."""
-    kinds: pl.DataFrame
-    """`KINDS`: kernels with what they were given to do, as far as it is known."""
+    calls: CallRows
+    groups: tuple[ProcessGroup, ...]
+    kinds: tuple[Kind, ...]
 
 
 def rank_parts(trace: Trace, *, found: Found | None = None, rules: RuleTable | None = None) -> list[RankPart]:
@@ -157,15 +194,23 @@ def _with_groups_of_streams(rows: pl.DataFrame) -> pl.DataFrame:
     return numbered.with_columns(stream=pl.when(unknown).then("number")).drop("number", "told")
 
 
-def _coded(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+def _coded(rows: pl.DataFrame) -> tuple[CallRows, tuple[ProcessGroup, ...], tuple[Kind, ...]]:
     """Calls with small numbers for their group and kind, and what the numbers stand for."""
-    groups = rows.select(*_GROUP, "stream").unique(maintain_order=True).with_row_index("group")
-    kinds = rows.select(pl.col("name").alias("kernel"), *_WHAT).unique(maintain_order=True).with_row_index("kind")
-    calls = rows.drop("kind").rename({"name": "kernel"}).join(
-        groups, on=[*_GROUP, "stream"], how="left", nulls_equal=True, maintain_order="left"
-    ).join(kinds, on=["kernel", *_WHAT], how="left", nulls_equal=True, maintain_order="left")  # fmt: skip
-    return _as(calls, CALLS), _as(groups, GROUPS), _as(kinds, KINDS)
-
-
-def _as(frame: pl.DataFrame, wanted: pl.Schema) -> pl.DataFrame:
-    return frame.select(pl.col(name).cast(dtype) for name, dtype in wanted.items())
+    of_group = (*_GROUP, "stream")
+    groups = rows.select(of_group).unique(maintain_order=True).with_row_index("group")
+    named = rows.drop("kind").rename({"name": "kernel"})
+    kinds = named.select("kernel", *_WHAT).unique(maintain_order=True).with_row_index("kind")
+    calls = named.join(groups, on=of_group, how="left", nulls_equal=True, maintain_order="left").join(
+        kinds, on=["kernel", *_WHAT], how="left", nulls_equal=True, maintain_order="left"
+    )  # fmt: skip
+    numbers = calls["sequence"]
+    return (
+        CallRows(
+            calls["group"].cast(pl.UInt32).to_numpy(), calls["kind"].cast(pl.UInt32).to_numpy(),
+            calls["start_ns"].to_numpy(), calls["duration_ns"].to_numpy(),
+            calls["step"].cast(pl.Int32).fill_null(-1).to_numpy(),
+            None if numbers.null_count() == len(numbers) else numbers.fill_null(-1).to_numpy(),
+        ),
+        tuple(ProcessGroup(*row) for row in groups.drop("group").iter_rows()),
+        tuple(Kind(kernel or "", *row) for kernel, *row in kinds.drop("kind").iter_rows()),
+    )  # fmt: skip

@@ -11,8 +11,9 @@ import polars as pl
 from traceanalyzer.analyses.ranks.clocks import Clock, Ends, clocks
 from traceanalyzer.analyses.ranks.groups import Group, Member, find_groups
 from traceanalyzer.analyses.ranks.measure import RATES, SUMS, TABLE, Paired, measured
-from traceanalyzer.analyses.ranks.numbered import Codes, Kind, MemberCalls, numbered
+from traceanalyzer.analyses.ranks.numbered import Codes, MemberCalls, numbered
 from traceanalyzer.analyses.ranks.pairing import Ints, Pairing, pair
+from traceanalyzer.analyses.ranks.part import Kind
 
 #: Rows of the table of collectives; of more, those of the longest waits are kept.
 MOST_ROWS = 200_000
@@ -73,21 +74,29 @@ def _ends(group: Group, calls: Sequence[MemberCalls], pairing: Pairing) -> Ends:
 def _step_shifts(count: int, groups: Sequence[tuple[Group, Sequence[MemberCalls], Pairing]]) -> list[int]:
     """How steps of members are numbered against those of the first: by most of the collectives that they share."""
     shifts: dict[int, int] = {}
-    ordered = sorted(groups, key=lambda each: -len(each[0].members))
+    waiting = sorted(groups, key=lambda each: -len(each[0].members))
     for first in range(count):
-        shifts.setdefault(first, 0)
-        for group, calls, pairing in ordered:
-            hub = next((at for at, member in enumerate(group.members) if member in shifts), None)
-            if hub is None:
-                continue
-            of_hub = _spread(pairing.places[hub], calls[hub].steps, pairing.count)
-            for at, member in enumerate(group.members):
-                if member not in shifts:
-                    own = _spread(pairing.places[at], calls[at].steps, pairing.count)
-                    both = (own >= 0) & (of_hub >= 0)
-                    apart, often = np.unique(of_hub[both] - own[both], return_counts=True)
-                    shifts[member] = shifts[group.members[hub]] + (int(apart[np.argmax(often)]) if len(apart) else 0)
+        if first in shifts:
+            continue
+        shifts[first] = 0
+        while usable := next((each for each in waiting if any(one in shifts for one in each[0].members)), None):
+            waiting.remove(usable)
+            _follow(*usable, shifts)
     return [shifts[member] for member in range(count)]
+
+
+def _follow(group: Group, calls: Sequence[MemberCalls], pairing: Pairing, shifts: dict[int, int]) -> None:
+    """The shifts of the other members of a group of which one is known."""
+    hub = next(at for at, member in enumerate(group.members) if member in shifts)
+    if all(member in shifts for member in group.members):
+        return
+    of_hub = _spread(pairing.places[hub], calls[hub].steps, pairing.count)
+    for at, member in enumerate(group.members):
+        if member not in shifts:
+            own = _spread(pairing.places[at], calls[at].steps, pairing.count)
+            both = (own >= 0) & (of_hub >= 0)
+            apart, often = np.unique(of_hub[both] - own[both], return_counts=True)
+            shifts[member] = shifts[group.members[hub]] + (int(apart[np.argmax(often)]) if len(apart) else 0)
 
 
 def _spread(places: Ints, values: Ints, count: int) -> Ints:

@@ -22,13 +22,14 @@ Floats = npt.NDArray[np.float64]
 #: A rank is named from this part of the time on that it is behind, beyond what the middle rank is.
 SLOW_SHARE = 0.02
 #: Chance of being last as often, over all ranks, below which it is no chance.
-_CHANCE = 0.01
+_CHANCE = 0.001
 #: It stands out if it is so many robust standard deviations off the middle; fewer ranks have no spread to speak of.
 _OUTLIER, _FEWEST_RANKS = 5.0, 8
 #: A step is one rank's fault from this part of its time on, and this many robust standard deviations off.
 _STEP_SHARE, _STEP_OUTLIER, _STEP_RANKS = 0.05, 8.0, 4
-#: Of so few ranks that there is no spread, from this part on.
-_STEP_SHARE_OF_FEW = 0.10
+#: Of so few ranks that there is no spread, from this part on; if over so many steps even the tenth least part is this
+#: part of the middle one, it is no scatter (of which the tenth least is a fifth of the middle one).
+_STEP_SHARE_OF_FEW, _FEWEST_STEPS, _ALIKE = 0.10, 8, 0.4
 _ROBUST = 1.4826
 
 
@@ -97,19 +98,28 @@ def _behind(run: Reduced, steps: Sequence[int]) -> tuple[Floats, npt.NDArray[np.
     Who waited for others in another group since, is late for their fault: what it waited more there than the middle
     rank of this group is taken off.
     """
-    at = {step: column for column, step in enumerate(steps)}
-    shape = (len(run.groups), len(run.members), len(steps))
-    behind, waited = np.zeros(shape), np.zeros(shape)
-    for member, group, step, wait, late in run.sums.select(
-        "member", "group", "step", "wait_ns", "behind_ns"
-    ).iter_rows():
-        behind[group, member, at[step]], waited[group, member, at[step]] = late, wait
-    elsewhere = waited.sum(axis=0)[None, :, :] - waited
-    for group in run.groups:
-        own = elsewhere[group.number][group.group.members]
-        more = np.maximum(own - _middle(own), 0.0)
-        behind[group.number][group.group.members] = np.maximum(behind[group.number][group.group.members] - more, 0.0)
-    return behind.max(axis=0), behind.sum(axis=2).argmax(axis=0)
+    sums = run.sums.sort("group", maintain_order=True)
+    member, step = sums["member"].to_numpy(), np.searchsorted(np.array(steps), sums["step"].to_numpy())
+    wait, late = sums["wait_ns"].to_numpy().astype(np.float64), sums["behind_ns"].to_numpy().astype(np.float64)
+    shape = (len(run.members), len(steps))
+    waited, behind = np.zeros(shape), np.zeros(shape)
+    np.add.at(waited, (member, step), wait)
+    most, where = np.full(shape[0], -1.0), np.zeros(shape[0], np.int64)
+    edges = np.searchsorted(sums["group"].to_numpy(), np.arange(len(run.groups) + 1))
+    for group, first, last in zip(run.groups, edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        if first == last:
+            continue
+        own = np.array(group.group.members)
+        rows, columns = np.searchsorted(own, member[first:last]), step[first:last]
+        late_here, waited_here = np.zeros((len(own), len(steps))), np.zeros((len(own), len(steps)))
+        late_here[rows, columns], waited_here[rows, columns] = late[first:last], wait[first:last]
+        elsewhere = waited[own] - waited_here
+        made = np.maximum(late_here - np.maximum(elsewhere - _middle(elsewhere), 0.0), 0.0)
+        behind[own] = np.maximum(behind[own], made)
+        total = made.sum(axis=1)
+        more = total > most[own]
+        most[own[more]], where[own[more]] = total[more], group.number
+    return behind, where
 
 
 def _middle(values: Floats) -> Floats:
@@ -148,11 +158,11 @@ def _sometimes(
 ) -> list[Slow]:
     """Ranks that stand out in some steps, if those cost a part of all the time."""
     whole, last = float(walls.sum()), _last(run)
+    real = np.array(steps) >= 0
+    standing_out = _standing_out(behind[:, real], walls[real])
     marked: dict[int, list[int]] = {}
-    for column, wall in enumerate(walls):
-        worst = int(behind[:, column].argmax())
-        if steps[column] >= 0 and wall and _stands_out(behind[:, column], worst, float(wall)):
-            marked.setdefault(worst, []).append(column)
+    for column in np.flatnonzero(real)[standing_out]:
+        marked.setdefault(int(behind[:, column].argmax()), []).append(int(column))
     if sum(float(behind[member, columns].sum()) for member, columns in marked.items()) < SLOW_SHARE * whole:
         return []
     return [
@@ -163,12 +173,24 @@ def _sometimes(
     ]  # fmt: skip
 
 
-def _stands_out(values: Floats, worst: int, wall: float) -> bool:
-    if len(values) < _STEP_RANKS:
-        return bool(values[worst] >= _STEP_SHARE_OF_FEW * wall)
-    middle = float(np.median(values))
-    spread = _ROBUST * float(np.median(np.abs(values - middle)))
-    return bool(values[worst] >= _STEP_SHARE * wall and values[worst] - middle > _STEP_OUTLIER * spread)
+def _standing_out(behind: Floats, walls: Floats) -> npt.NDArray[np.bool_]:
+    """The steps in which the rank that is most behind is so for more than chance."""
+    worst = behind.max(axis=0, initial=0.0)
+    if not worst.size:
+        return np.zeros(0, bool)
+    if len(behind) >= _STEP_RANKS:
+        middle = np.median(behind, axis=0)
+        spread = _ROBUST * np.median(np.abs(behind - middle), axis=0)
+        usual = np.maximum(spread, np.median(spread))  # of few ranks, those of one step may be alike by chance
+        found: npt.NDArray[np.bool_] = (worst >= _STEP_SHARE * walls) & (worst - middle > _STEP_OUTLIER * usual)
+        return found
+    # so few ranks have no spread: a step stands out among the steps, or somebody is late by as much in all of them
+    enough: npt.NDArray[np.bool_] = worst >= _STEP_SHARE_OF_FEW * walls
+    middle_step = float(np.median(worst))
+    spread_of_steps = _ROBUST * float(np.median(np.abs(worst - middle_step)))
+    alike = len(worst) >= _FEWEST_STEPS and float(np.quantile(worst, 0.1)) >= _ALIKE * middle_step
+    found = (worst - middle_step > _STEP_OUTLIER * spread_of_steps) | alike
+    return enough & found
 
 
 def at_least(times: int, of: int, chance: float) -> float:
