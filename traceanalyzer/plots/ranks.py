@@ -60,8 +60,8 @@ def _draw_map(figure: Figure, axes: Axes, steps: pl.DataFrame, culprits: pl.Data
     for rank, device, step, behind in steps.select("rank", "device", "step", "own_behind_ns").iter_rows():
         if step in places and behind is not None:
             values[rows[rank, device], places[step]] = behind / 1e6
-    colours = LinearSegmentedColormap.from_list("behind", [GROUND, "#ffd9a8", "#f08c00", WARNING, "#5c0011"])
-    colours = colours.with_extremes(bad=IDLE_COLOUR)
+    inks = [GROUND, "#ffd9a8", "#f08c00", WARNING, "#5c0011"]
+    colours = LinearSegmentedColormap.from_list("behind", inks).with_extremes(bad=IDLE_COLOUR)
     top = float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
     image = axes.imshow(
         np.ma.masked_invalid(values), aspect="auto", cmap=colours, vmin=0, vmax=top or 1.0, interpolation="nearest"

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from traceanalyzer.analyses import intervals, overview
+from traceanalyzer.analyses.covers import covered_within
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.steps.find import Found, find_steps
 from traceanalyzer.analyses.steps.times import steps
@@ -132,13 +133,11 @@ def _with_work(rows: pl.DataFrame, trace: Trace, labels: pl.DataFrame) -> pl.Dat
         pl.col("class").ne_missing(COMMUNICATION)
     )  # fmt: skip
     covered = intervals.of_events(activity.with_columns(pl.col("device").cast(pl.String)), _UNIT)
-    windows = rows.select(*_UNIT, "start_ns", until_ns=pl.col("start_ns") + pl.col("wall_ns"))
-    until, since = (
-        intervals.covered_until(covered, windows.select(*_UNIT, at_ns=name), _UNIT) for name in ("until_ns", "start_ns")
-    )
+    windows = rows.select(*_UNIT, "start_ns", end_ns=pl.col("start_ns") + pl.col("wall_ns"))
+    within = covered_within(covered, windows, _UNIT)
     whole = intervals.coverage(covered, _UNIT).rename({"covered_ns": "all_ns"})
     inside = pl.col("step").is_not_null()
-    measured = rows.with_columns(work_ns=until - since).join(
+    measured = rows.with_columns(work_ns=within).join(
         whole, on=_UNIT, how="left", nulls_equal=True, maintain_order="left"
     )  # fmt: skip
     in_steps = pl.col("work_ns").filter(inside).sum().over(_UNIT)
