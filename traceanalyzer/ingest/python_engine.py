@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -155,7 +156,7 @@ class _PieceEntries(Entries):
             by_table[table_of[entry.__class__]].append(entry)
         try:
             self._check_order(by_table)
-            batches = [self._batch(table, group) for table, group in by_table.items() if self._is_batched(table)]
+            batches = self._batches({table: group for table, group in by_table.items() if self._is_batched(table)})
         except MismatchError:
             self._misses += 1
             raise
@@ -195,19 +196,23 @@ class _PieceEntries(Entries):
         for (kind, phase), count in counted.items():
             self._scan.counts[phase, self._structs.category_of[kind]] += count
 
-    def _batch(self, table: str, group: list[Any]) -> _Batch:
-        """Check a group of entries and compute their times, so that taking them cannot fail."""
-        if not _BATCHED[table].issuperset(_values_of(group, "ph")):
+    def _batches(self, groups: Mapping[str, list[Any]]) -> list[_Batch]:
+        """Check groups of entries and compute their times, all at once, so that taking them cannot fail."""
+        for table, group in groups.items():
+            if not _BATCHED[table].issuperset(_values_of(group, "ph")):
+                raise MismatchError
+            if table == _MEMORY:
+                _check_memory(group)
+        lasting = [group for table, group in groups.items() if table not in ("flows", _MEMORY)]
+        starts = _parts(self._structs.nanoseconds(_all_of(groups.values(), "ts")), groups.values())
+        durations = _exact_ns(_doubles(_all_of(lasting, "dur")))
+        if durations is None or (durations < 0).any():
             raise MismatchError
-        starts = self._structs.nanoseconds(_values_of(group, "ts"))
-        if table == _MEMORY:
-            _check_memory(group)
-        if table in ("flows", _MEMORY):
-            return _Batch(table, group, starts, None)
-        durations = _exact_ns(_doubles(_values_of(group, "dur")))
-        if durations is None or durations.min() < 0:
-            raise MismatchError
-        return _Batch(table, group, starts, durations)
+        lengths = _parts(durations, lasting)
+        return [
+            _Batch(table, group, next(starts), None if table in ("flows", _MEMORY) else next(lengths))
+            for table, group in groups.items()
+        ]
 
     def _take_batch(self, batch: _Batch) -> None:
         if batch.table == _MEMORY:
@@ -484,6 +489,19 @@ def _values_of(objects: list[Any], field: str) -> list[Any]:
     if getter is None:
         getter = getters[field] = eval(f"lambda objects: [o.{field} for o in objects]")
     return getter(objects)
+
+
+def _all_of(groups: Iterable[list[Any]], field: str) -> list[Any]:
+    """One attribute of all objects of all groups."""
+    return list(chain.from_iterable(_values_of(group, field) for group in groups))
+
+
+def _parts(values: np.ndarray, groups: Iterable[list[Any]]) -> Iterator[np.ndarray]:
+    """The values of each group, of those of all groups."""
+    done = 0
+    for group in groups:
+        yield values[done : done + len(group)]
+        done += len(group)
 
 
 #: By type, as long as it lives: every file has types of its own.
