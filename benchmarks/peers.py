@@ -61,6 +61,7 @@ def hta() -> Reader:
 
 def _our_reader() -> Callable[..., object]:
     """Our reader, with all imported that it imports when it needs it."""
+    import numpy.ma  # noqa: F401  (polars asks for it with the first array)
     import polars  # noqa: F401
 
     import traceanalyzer.ingest.normalize  # noqa: F401

@@ -594,6 +594,19 @@ def test_a_list_that_begins_between_two_events_is_told_by_its_end(tmp_path: Path
     assert not {f"k{i}" for i in range(20, 25)} & set(names(without_comma))
 
 
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("size", [50, 5000])
+@pytest.mark.parametrize("rank", [3, 1])
+def test_a_trace_that_begins_behind_a_metadata_key_is_no_value(tmp_path: Path, size: int, rank: int) -> None:
+    """Found by a property test with 1,000 examples: the second trace was read as the value of that key."""
+    first = a_trace("minimal", 0, 20)
+    cut = first.index('"deviceProperties":') + len('"deviceProperties":')
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, (first[:cut] + a_trace("kineto-old", 20, 20, rank=rank)).encode())
+    assert names(trace) == (NAMES if rank == 3 else NAMES[:20])
+    assert codes(trace) == {"json-cut": 1, "concatenated" if rank == 3 else "other-rank-inside": 1}
+
+
 def test_remains_of_a_longer_trace_behind_a_shorter_one_are_not_read(tmp_path: Path) -> None:
     """Two processes wrote to one path at once: nothing says whose events the remains are."""
     longer, shorter = a_trace("kineto-new", 0, 40, rank=1), a_trace("kineto-new", 0, 20)
@@ -609,10 +622,11 @@ def test_a_refusal_is_one_line_whatever_the_keys(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("size", [41, 100_000])
-def test_remains_that_begin_with_a_brace_are_not_read(tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize("begin", ['{lambda(long)#1}>(float)"', '\n    "tid": 7'])
+def test_remains_that_look_like_an_event_are_not_read(tmp_path: Path, size: int, begin: str) -> None:
     """Found by damaging at random: a brace in a name of the longer trace stood behind the shorter one."""
     shorter, longer = a_trace("bare", 0, 20), a_trace("bare", 20, 40)
-    remains = '{lambda(long)#1}>(float)"' + longer[longer.index(",", longer.index('"k45"')) :]
+    remains = begin + longer[longer.index(",", longer.index('"k45"')) :]
     with chunks(size, 700):
         trace = read_bytes(tmp_path, (shorter + remains).encode())
     assert names(trace) == NAMES[:20]

@@ -42,7 +42,7 @@ _EVENT_BEGINS = re.compile(r"(\}\s*,\s*)?(\{)\s*\"(?:ph|name|cat|args|pid|tid|ts
 _MOST_TRIES = 20
 _ARRAY_ENDS = re.compile(r"\}\s*(\])\s*(?:\}|,\s*\"|$)")
 #: No array of events ends where another object follows (at the end of the text: where one may follow), or where an
-#: event goes on that lost its brace.
+#: event goes on that lost its brace, behind a comma. (Without one, it is the rest of a longer trace behind a shorter.)
 _STRAY_BRACKET = re.compile(r"\]\s*(?:,?\s*(?P<object>\{)\s*(?:\"|\Z)|\"(?:ph|name|cat|args|pid|tid|ts|dur)\"\s*:)")
 #: Nor are events lists of events.
 _OPENING_BRACKET = re.compile(r"\[\s*\{")
@@ -253,10 +253,31 @@ class Document:
                 if self._interrupted:
                     return text
                 continue
+            if self._found_events and text[:1] == "{":
+                text = self._up_to_a_head(text)
+                if self._interrupted:
+                    return text
             value, text = self._read_value(text, metadata)
             if self._interrupted:
                 return text
             metadata[key] = value
+
+    def _up_to_a_head(self, text: str) -> str:
+        """The text with as much more as tells whether another trace stands where a metadata value is due: this one was
+        broken off behind a key. Only behind its events: before them such an object is a value."""
+        while True:
+            text = self._more(text, _LONGEST_MARK) if len(text) < _LONGEST_MARK else text
+            head = find_head(text, 0, here=True)
+            if head is None or head.sure:
+                break
+            more = self._more(text)
+            if more == text:
+                return text
+            text = more
+        if head:
+            self._cut("is broken off inside its metadata, where another trace begins")
+            self._interrupted = True
+        return text
 
     def _read_key(self, text: str, metadata: dict[str, Any]) -> tuple[str | None, str]:
         """The next key and the text of its value; no key at the end of the object or of the text."""
@@ -427,6 +448,8 @@ class Document:
                 if not final and not _AFTER_ARRAY.match(text, position, len(text) - _LONGEST_MARK):
                     return position, "more"  # what follows tells whether it is the end
                 stray = _STRAY_BRACKET.match(text, position)
+                if stray and not stray["object"] and not self._awaits_entry:
+                    stray = None
                 head = find_head(text, stray.start("object"), here=True) if stray and stray["object"] else None
                 if head and not head.sure and not final:
                     return position, "more"
