@@ -171,7 +171,7 @@ def write_run(folder: Path, plan: Plan) -> Truth:
         if plan.ragged:
             first, last = random.integers(0, plan.ragged + 1, 2)
             kept = range(int(first), len(done) - int(last))
-        _write(folder / f"rank{rank:05}.json.gz", rank, plan, [done[at] for at in kept], truth)
+        _write(folder / f"rank{rank:05}.json.gz", rank, plan, done, kept, truth)
     truth.wait_ns = _waits(plan, done)
     return truth
 
@@ -186,7 +186,7 @@ def _waits(plan: Plan, done: Sequence[_Done]) -> dict[int, int]:
     return {rank: int(wait) for rank, wait in enumerate(total)}
 
 
-def _write(path: Path, rank: int, plan: Plan, done: Sequence[_Done], truth: Truth) -> None:
+def _write(path: Path, rank: int, plan: Plan, done: Sequence[_Done], kept: range, truth: Truth) -> None:
     if rank in plan.empty:
         path.write_bytes(b"")
         return
@@ -196,17 +196,19 @@ def _write(path: Path, rank: int, plan: Plan, done: Sequence[_Done], truth: Trut
         "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": plan.ranks},
         "baseTimeNanoseconds": BASE_NS - 10**9,
     })  # fmt: skip
-    events = ",\n".join(json.dumps(event, separators=(",", ":")) for event in _events(rank, plan, done, truth))
+    events = ",\n".join(json.dumps(event, separators=(",", ":")) for event in _events(rank, plan, done, kept, truth))
     text = f'{head[:-1]}, "traceEvents": [\n{events}\n]}}'.encode()
     if rank in plan.truncated:
         text = text[: len(text) * 6 // 10]
     path.write_bytes(gzip.compress(text, 1, mtime=0))
 
 
-def _events(rank: int, plan: Plan, done: Sequence[_Done], truth: Truth) -> Iterator[dict[str, Any]]:
+def _events(rank: int, plan: Plan, whole: Sequence[_Done], kept: range, truth: Truth) -> Iterator[dict[str, Any]]:
+    done = [whole[at] for at in kept]
     start = truth.clock(rank, np.array([each.start_ns[rank] for each in done]))
     end = start + np.array([each.end_ns[rank] - each.start_ns[rank] for each in done])
-    counters = {"tp": 0, "dp": 0}
+    unseen = [each.stream for each in whole[: kept.start]]
+    counters = {axis: unseen.count(axis) for axis in ("tp", "dp")}
     step_from: dict[int, int] = {}
     before = int(start[0]) - 40_000
     for number, (each, begun, ended) in enumerate(zip(done, start.tolist(), end.tolist(), strict=True), 1):

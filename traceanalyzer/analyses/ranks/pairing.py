@@ -22,7 +22,7 @@ _AGREE = 0.98
 #: A shift has to pair this part of the shorter one's calls.
 _OVERLAP = 0.5
 #: Ends of one collective that scatter by more than this many times the best shift's scatter are of other collectives.
-_TIMES, _FLOOR_NS = 3.0, 2_000
+_TIMES, _FLOOR_NS = 1.5, 200
 #: So many calls in a row are looked for in the other rank's, from so many places, to find shifts worth a look.
 _PROBE, _PROBES, _MOST_SHIFTS = 12, 5, 400
 #: As many calls on both sides that agree are not looked at further if their ends scatter by less than this part of the
@@ -133,7 +133,8 @@ def _against(own: Calls, reference: Calls) -> tuple[Ints, Method, bool]:
     near = [each for each in fits if each.scatter_ns <= _NEAR * distance]
     if near:
         scatter = min(each.scatter_ns for each in near)
-        good = [each for each in near if each.scatter_ns <= _TIMES * scatter + _FLOOR_NS]
+        floor = _FLOOR_NS if (own.end_ns % 1_000).any() else 1_000  # of whole microseconds none shows less
+        good = [each for each in near if each.scatter_ns <= _TIMES * scatter + floor]
         kept = next((each for each in good if each.shift == 0 and len(own) == len(reference)), None)
         best = kept or min(good, key=lambda each: (abs(each.offset_ns), each.shift))
         if best.agreed == 1.0:
