@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP_FLAGS := $(if $(wildcard $(CONSTRAINTS)),-c $(CONSTRAINTS),)
 EXTRAS ?= dev
+# With constraints, as in CI, also what the tests of the extras take (a Dask cluster, an S3 server, MPI).
+COMMA := ,
+CI_EXTRA := $(if $(CONSTRAINTS),$(COMMA)ci,)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all soak damages check bench fuzz clean
@@ -15,7 +18,7 @@ help: ## list what can be made
 
 $(STAMP): pyproject.toml setup.py $(wildcard traceanalyzer/ingest/_scan*.[ch])
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[$(EXTRAS)$(CI_EXTRA)]'
 	@touch $@
 
 demo: $(STAMP) ## print the top kernels of the bundled real traces, and what is wrong in each
