@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 #: Relative scatter of kernels, and scatter of the host's delay in ns; a step takes 1.6 ms.
 NOISES = ((0.01, 3_000), (0.05, 20_000), (0.15, 100_000))
 #: Ranks, tensor-parallel ranks, and the part of the runs that is made of that size.
-SIZES = ((2, 2, 1.0), (4, 4, 1.0), (8, 8, 1.0), (64, 8, 0.2))
+SIZES = ((2, 2, 1.0), (3, 3, 1.0), (4, 4, 1.0), (8, 8, 1.0), (64, 8, 0.2))
 
 
 def main() -> None:

@@ -158,6 +158,14 @@ def test_what_work_returns_comes_back_by_source(run: Path) -> None:
     assert {home.number for home in gathered.homes.values()} == {0}
 
 
+def test_a_pattern_that_no_name_matches_is_said(run: Path) -> None:
+    for pattern in ("nothing(\\d+)", "rank(\\d+)"):
+        gathered = ta.gather(run, _kernels, tables=("kernels",), cache=False, rank_regex=pattern)
+        whole = ta.read(run, tables=("kernels",), cache=False, rank_regex=pattern)
+        assert gathered.head.notes.equals(whole.notes)
+        assert gathered.head.ranks.equals(whole.ranks)
+
+
 def _kernels(trace: Trace) -> int:
     return trace.kernels.height
 

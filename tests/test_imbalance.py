@@ -155,7 +155,7 @@ def test_param_dlrm8() -> None:
         0: 2_135_000, 1: 7_624_000, 2: 508_000, 3: 6_118_000, 4: 4_872_000, 5: 4_669_000, 6: 505_000, 7: 0,
     }  # fmt: skip
     assert found.ranks["last"].to_list() == [0, 0, 0, 0, 1, 2, 0, 5]
-    assert {note.code for note in found.notes} == {"group-unknown", "clocks-aligned"}
+    assert {note.code for note in found.notes} == {"group-unknown", "clocks-aligned", "recordings-differ"}
 
 
 def test_waits_and_who_is_behind_by_hand() -> None:

@@ -30,6 +30,7 @@ from traceanalyzer.ingest.reader import (
     refuse_damage,
     refused,
     sources_of,
+    unused_regex,
     wanted_tables,
 )
 from traceanalyzer.ingest.runs import assign_runs
@@ -161,7 +162,8 @@ def _together(
     infos = [info_of(file, rank_regex) for file in files]
     plan = assign_runs(infos, single_run=single_run)
     said = [*notes, *(note for each in kept for note in (*each.file.about.notes, *each.notes))]
-    head = assemble(files, infos, plan, [*said, *named_as_given(plan.notes, files)])
+    said += [*named_as_given(plan.notes, files), *unused_regex(infos, rank_regex)]
+    head = assemble(files, infos, plan, said)
     by_path = {each.file.path: each for each in kept}
     results: dict[int, Result] = {}
     homes: dict[int, Home] = {}

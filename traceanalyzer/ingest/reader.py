@@ -80,10 +80,7 @@ def read(
     infos = [info_of(file, rank_regex) for file in loaded]
     plan = assign_runs(infos, single_run=single_run)
     notes = [*refusals, *(note for file in loaded for note in file.about.notes), *named_as_given(plan.notes, loaded)]
-    if rank_regex is not None and not any(info.regex_identity and info.regex_identity.known for info in infos):
-        notes.append(
-            Note("warning", "rank-regex-unused", f"no file name matches --rank-regex {rank_regex}", None, None)
-        )
+    notes += unused_regex(infos, rank_regex)
     return assemble(loaded, infos, plan, notes)
 
 
@@ -185,6 +182,13 @@ def info_of(file: LoadedFile, rank_regex: str | None) -> FileInfo:
         trace_id=to_text(file.metadata.get("trace_id")),
         regex_identity=None if rank_regex is None else identity_from_regex(path, rank_regex),
     )
+
+
+def unused_regex(infos: Sequence[FileInfo], rank_regex: str | None) -> list[Note]:
+    """A note where a pattern was given that no name matches."""
+    if rank_regex is None or any(info.regex_identity and info.regex_identity.known for info in infos):
+        return []
+    return [Note("warning", "rank-regex-unused", f"no file name matches --rank-regex {rank_regex}", None, None)]
 
 
 def _full_path(path: str) -> str:

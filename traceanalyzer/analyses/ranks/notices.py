@@ -9,6 +9,9 @@ from traceanalyzer.analyses.ranks.reduce import Reduced
 from traceanalyzer.notes import Note
 from traceanalyzer.text import counted, listed
 
+#: Recordings are alike in length if the shortest has this part of the longest.
+_ALIKE = 0.9
+
 
 def notes(run: Reduced) -> Iterable[Note]:
     for each in run.groups:
@@ -21,6 +24,13 @@ def notes(run: Reduced) -> Iterable[Note]:
             f"to {abs(largest.offset_ns) / 1e3:,.1f} µs"
         )
         yield Note("info", "clocks-aligned", text, None, moved)
+    spans = sorted(member.part.facts["span_ns"] for member in run.members)
+    if len(spans) > 1 and spans[0] < _ALIKE * spans[-1]:
+        text = (
+            f"run {run.members[0].run}: recordings of its ranks differ in length ({spans[0] / 1e6:,.3g} to "
+            f"{spans[-1] / 1e6:,.3g} ms); totals are of what each recorded"
+        )
+        yield Note("info", "recordings-differ", text, None, len(spans))
     if run.left_out:
         text = (
             f"run {run.members[0].run}: rows of collectives of short waits are left out of the table; all count in "

@@ -185,11 +185,12 @@ def _standing_out(behind: Floats, walls: Floats) -> npt.NDArray[np.bool_]:
         found: npt.NDArray[np.bool_] = (worst >= _STEP_SHARE * walls) & (worst - middle > _STEP_OUTLIER * usual)
         return found
     # so few ranks have no spread: a step stands out among the steps, or somebody is late by as much in all of them
-    enough: npt.NDArray[np.bool_] = worst >= _STEP_SHARE_OF_FEW * walls
-    middle_step = float(np.median(worst))
-    spread_of_steps = _ROBUST * float(np.median(np.abs(worst - middle_step)))
-    alike = len(worst) >= _FEWEST_STEPS and float(np.quantile(worst, 0.1)) >= _ALIKE * middle_step
-    found = (worst - middle_step > _STEP_OUTLIER * spread_of_steps) | alike
+    more = worst - _middle(behind)  # what each is behind in turn evens out within a step
+    enough: npt.NDArray[np.bool_] = more >= _STEP_SHARE_OF_FEW * walls
+    middle_step = float(np.median(more))
+    spread_of_steps = _ROBUST * float(np.median(np.abs(more - middle_step)))
+    alike = len(more) >= _FEWEST_STEPS and float(np.quantile(more, 0.1)) >= _ALIKE * middle_step
+    found = (more - middle_step > _STEP_OUTLIER * spread_of_steps) | alike
     return enough & found
 
 
