@@ -11,18 +11,15 @@
 // Blocks run one after another, so communication between blocks is not emulated.
 #pragma once
 
-#include <csetjmp>
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <algorithm>
-#include <deque>
-#include <tuple>
-#include <utility>
-#include <vector>
+// No containers of the standard library: each kernel is compiled many times, and their headers take half of that.
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <ucontext.h>
+
+#include <utility>
 
 struct uint2 { uint32_t x, y; };
 struct uint4 { uint32_t x, y, z, w; };
@@ -41,14 +38,16 @@ static Index threadIdx, blockIdx, blockDim, gridDim;
 namespace emulator {
 
 enum class State { running, at_block_barrier, at_warp_operation, done };
-struct Copy { uint8_t* target; uint8_t bytes[16]; int count; };
+// One cp.async that has not landed.
+struct Copy { uint8_t* target; uint8_t bytes[16]; int count, group; };
 struct Fiber {
   ucontext_t start;
   jmp_buf resume;
-  bool started = false;
-  State state = State::running;
-  std::vector<Copy> open;
-  std::deque<std::vector<Copy>> groups;
+  bool started;
+  State state;
+  int groups;  // committed so far: the number of the group that is open
+  Copy* copies;  // in the order of their groups
+  int copy_count, copy_room;
 };
 // What 32 lanes bring to a warp operation and take from it.
 struct Meeting { const char* name = nullptr; int arrived = 0; uint64_t in[32][8]; uint64_t out[32][4]; };
@@ -58,12 +57,13 @@ struct Counts { long block_barriers, warp_operations, matrix_loads, multiplicati
 struct Region { unsigned long start, end; };
 
 static const size_t STACK = 64 * 1024, GUARD = 4096;
-static std::vector<Fiber> fibers;
-static std::vector<Region> regions;
-static std::vector<char> stacks;
-static std::vector<Meeting> meetings;
-static std::vector<uint8_t> shared_block;
-static uint8_t* shared = nullptr;
+static const int MOST_THREADS = 1024;
+static Fiber fibers[MOST_THREADS];
+static Meeting meetings[MOST_THREADS / 32];
+static char* stacks;
+static const Region* regions;
+static int region_count;
+static uint8_t* shared;
 static size_t shared_size;
 static jmp_buf scheduler;
 static ucontext_t nowhere;
@@ -104,8 +104,8 @@ static void check_aligned(const void* address, size_t size) {
 // Addresses are not used before they are checked.
 static void check_global(const void* address, size_t size) {
   check_aligned(address, size);
-  for (const Region& region : regions)
-    if ((uintptr_t)address >= region.start && (uintptr_t)address + size <= region.end) return;
+  for (int i = 0; i < region_count; i++)
+    if ((uintptr_t)address >= regions[i].start && (uintptr_t)address + size <= regions[i].end) return;
   fail("an access is outside of all arrays");
 }
 
@@ -140,44 +140,64 @@ template <class Compute> static void together(const char* name, const uint64_t* 
   for (int i = 0; i < outs; i++) out[i] = meeting.out[lane][i];
 }
 
-static void land(const std::vector<Copy>& copies) {
-  for (const Copy& copy : copies) memcpy(copy.target, copy.bytes, copy.count);
-}
 static void copy_async(void* target, const void* source, int count, bool valid) {
   counts.async_copies++;
   check_aligned(target, count);
-  Copy copy{(uint8_t*)target, {}, count};
+  Fiber& fiber = fibers[current];
+  Copy copy = {(uint8_t*)target, {}, count, fiber.groups};
   if (valid) {
     check_global(source, count);
     memcpy(copy.bytes, source, count);
   }
-  if (copies_land_at_once) land({copy});
-  else fibers[current].open.push_back(copy);
+  if (copies_land_at_once) {
+    memcpy(copy.target, copy.bytes, count);
+    return;
+  }
+  if (fiber.copy_count == fiber.copy_room) {
+    fiber.copy_room = fiber.copy_room ? 2 * fiber.copy_room : 64;
+    fiber.copies = (Copy*)realloc(fiber.copies, fiber.copy_room * sizeof(Copy));
+  }
+  fiber.copies[fiber.copy_count++] = copy;
+}
+// All copies land but those of the last `groups` committed groups and of the open one.
+static void land(int groups) {
+  Fiber& fiber = fibers[current];
+  int landed = 0;
+  while (landed < fiber.copy_count && fiber.copies[landed].group < fiber.groups - groups) {
+    memcpy(fiber.copies[landed].target, fiber.copies[landed].bytes, fiber.copies[landed].count);
+    landed++;
+  }
+  fiber.copy_count -= landed;
+  memmove(fiber.copies, fiber.copies + landed, fiber.copy_count * sizeof(Copy));
 }
 
 static bool is_running(int warp, int threads) {
-  for (int i = warp * 32; i < std::min(warp * 32 + 32, threads); i++)
+  for (int i = warp * 32; i < warp * 32 + 32 && i < threads; i++)
     if (fibers[i].state == State::running) return true;
   return false;
 }
 
 static void run_block(int threads, uint32_t& random) {
   for (int i = 0; i < threads; i++) {
-    fibers[i] = Fiber();
+    fibers[i].started = false;
+    fibers[i].state = State::running;
+    fibers[i].groups = fibers[i].copy_count = 0;
     getcontext(&fibers[i].start);
-    fibers[i].start.uc_stack.ss_sp = stacks.data() + i * STACK;
+    fibers[i].start.uc_stack.ss_sp = stacks + i * STACK;
     fibers[i].start.uc_stack.ss_size = STACK;
     fibers[i].start.uc_link = &nowhere;
     makecontext(&fibers[i].start, run_fiber, 0);
   }
-  for (Meeting& meeting : meetings) meeting = Meeting();
-  std::vector<int> order(threads);
+  for (Meeting& meeting : meetings) meeting.arrived = 0;
+  int order[MOST_THREADS];
   for (int i = 0; i < threads; i++) order[i] = i;
   int favourite = 0;
   for (;;) {
     for (int i = threads - 1; i > 0 && random; i--) {
       random = random * 1664525u + 1013904223u;
-      std::swap(order[i], order[(random >> 8) % (i + 1)]);
+      const int other = (random >> 8) % (i + 1), thread = order[i];
+      order[i] = order[other];
+      order[other] = thread;
     }
     int ran = 0, done = 0, waiting = 0, alone = -1;
     for (int i = 0; i < threads && !fault[0]; i++) {
@@ -192,20 +212,32 @@ static void run_block(int threads, uint32_t& random) {
       ran++;
     }
     if (fault[0]) return;
-    for (const Fiber& fiber : fibers) {
-      done += fiber.state == State::done;
-      waiting += fiber.state == State::at_block_barrier;
+    for (int i = 0; i < threads; i++) {
+      done += fibers[i].state == State::done;
+      waiting += fibers[i].state == State::at_block_barrier;
     }
     if (done == threads) return;
     if (waiting + done == threads) {
-      for (Fiber& fiber : fibers)
-        if (fiber.state == State::at_block_barrier) fiber.state = State::running;
+      for (int i = 0; i < threads; i++)
+        if (fibers[i].state == State::at_block_barrier) fibers[i].state = State::running;
     } else if (!ran) {
       snprintf(fault, sizeof fault, "deadlock: %d of %d threads at the block barrier, %d done, %d at a warp operation that others never reach",
                waiting, threads, done, threads - waiting - done);
       return;
     }
   }
+}
+
+static void run_blocks(const unsigned* grid, int threads, uint32_t random) {
+  for (blockIdx.z = 0; blockIdx.z < grid[2]; blockIdx.z++)
+    for (blockIdx.y = 0; blockIdx.y < grid[1]; blockIdx.y++)
+      for (blockIdx.x = 0; blockIdx.x < grid[0]; blockIdx.x++) {
+        memset(shared, 0xff, shared_size + GUARD);
+        run_block(threads, random);
+        for (size_t i = 0; i < GUARD && !fault[0]; i++)
+          if (shared[shared_size + i] != 0xff) snprintf(fault, sizeof fault, "shared memory was written %zu bytes behind its end", i);
+        if (fault[0]) return;
+      }
 }
 
 static void launch(const unsigned* grid, int threads, size_t shared_bytes, uint32_t seed, void (*kernel)()) {
@@ -217,22 +249,18 @@ static void launch(const unsigned* grid, int threads, size_t shared_bytes, uint3
   copies_land_at_once = seed & 1;
   warps_run_alone = seed & 2;
   uint32_t random = seed;
-  fibers.resize(threads);
-  stacks.resize(threads * STACK);
-  meetings.resize((threads + 31) / 32);
-  for (blockIdx.z = 0; blockIdx.z < grid[2]; blockIdx.z++)
-    for (blockIdx.y = 0; blockIdx.y < grid[1]; blockIdx.y++)
-      for (blockIdx.x = 0; blockIdx.x < grid[0]; blockIdx.x++) {
-        shared_block.assign(shared_bytes + GUARD + 128, 0xff);
-        shared = (uint8_t*)(((uintptr_t)shared_block.data() + 127) & ~(uintptr_t)127);
-        shared_size = shared_bytes;
-        run_block(threads, random);
-        for (size_t i = 0; i < GUARD - 128 && !fault[0]; i++)
-          if (shared[shared_bytes + i] != 0xff) snprintf(fault, sizeof fault, "shared memory was written %zu bytes behind its end", i);
-        if (fault[0]) return;
-      }
+  if (threads > MOST_THREADS) {
+    snprintf(fault, sizeof fault, "a block of %d threads: at most %d are possible", threads, MOST_THREADS);
+    return;
+  }
+  stacks = (char*)malloc(threads * STACK);
+  uint8_t* const shared_block = (uint8_t*)malloc(shared_bytes + GUARD + 128);
+  shared = (uint8_t*)(((uintptr_t)shared_block + 127) & ~(uintptr_t)127);
+  shared_size = shared_bytes;
+  run_blocks(grid, threads, random);
+  free(stacks);
+  free(shared_block);
 }
-
 // Calls a kernel with arguments as cuLaunchKernel takes them: one pointer to each value.
 template <class... Types> struct Call {
   static void (*kernel)(Types...);
@@ -292,7 +320,8 @@ DEVICE InShared<uint32_t> at_word(InShared<uint8_t> bytes) { return {(uint32_t*)
 #define EMULATED_KERNEL(kernel)                                                                                          \
   extern "C" int emulate(const unsigned* grid, int threads, unsigned long shared_bytes, unsigned seed, void** values,    \
                          const emulator::Region* regions, int region_count, char* message, int length, long* counts) {   \
-    emulator::regions.assign(regions, regions + region_count);                                                           \
+    emulator::regions = regions;                                                                                         \
+    emulator::region_count = region_count;                                                                               \
     emulator::start(kernel, grid, threads, shared_bytes, seed, values);                                                  \
     memcpy(counts, &emulator::counts, sizeof emulator::counts);                                                          \
     snprintf(message, length, "%s", emulator::fault);                                                                    \
@@ -316,24 +345,14 @@ DEVICE void prefetch(const void* address) { emulator::check_global(address, 1); 
 
 DEVICE void copy_async_16(void* shared, const void* global, bool valid) { emulator::copy_async(shared, global, 16, valid); }
 DEVICE void copy_async_4(void* shared, const void* global) { emulator::copy_async(shared, global, 4, true); }
-DEVICE void copy_async_commit() {
-  emulator::Fiber& fiber = emulator::fibers[emulator::current];
-  fiber.groups.push_back(std::move(fiber.open));
-  fiber.open.clear();
-}
-template <int groups> DEVICE void copy_async_wait() {
-  emulator::Fiber& fiber = emulator::fibers[emulator::current];
-  while ((int)fiber.groups.size() > groups) {
-    emulator::land(fiber.groups.front());
-    fiber.groups.pop_front();
-  }
-}
+DEVICE void copy_async_commit() { emulator::fibers[emulator::current].groups++; }
+template <int groups> DEVICE void copy_async_wait() { emulator::land(groups); }
 
 DEVICE uint32_t warp_max(uint32_t value) {
   uint64_t in[1] = {value}, out[1];
   emulator::together("warp_max", in, 1, out, 1, [](emulator::Meeting& meeting) {
     uint64_t most = 0;
-    for (int i = 0; i < 32; i++) most = std::max(most, meeting.in[i][0]);
+    for (int i = 0; i < 32; i++) most = meeting.in[i][0] > most ? meeting.in[i][0] : most;
     for (int i = 0; i < 32; i++) meeting.out[i][0] = most;
   });
   return (uint32_t)out[0];
@@ -342,7 +361,7 @@ DEVICE uint32_t warp_min(uint32_t value) {
   uint64_t in[1] = {value}, out[1];
   emulator::together("warp_min", in, 1, out, 1, [](emulator::Meeting& meeting) {
     uint64_t least = ~(uint64_t)0;
-    for (int i = 0; i < 32; i++) least = std::min(least, meeting.in[i][0]);
+    for (int i = 0; i < 32; i++) least = meeting.in[i][0] < least ? meeting.in[i][0] : least;
     for (int i = 0; i < 32; i++) meeting.out[i][0] = least;
   });
   return (uint32_t)out[0];
@@ -387,7 +406,11 @@ static void load_matrices(uint32_t (&tile)[4], const void* row, bool transposed)
         uint32_t pair = 0;
         for (int i = 0; i < 2; i++) {
           int line = lane / 4, column = lane % 4 * 2 + i;
-          if (meeting.in[lane][1]) std::swap(line, column);
+          if (meeting.in[lane][1]) {
+          const int turned = line;
+          line = column;
+          column = turned;
+        }
           uint16_t element;
           memcpy(&element, (const uint8_t*)(uintptr_t)meeting.in[matrix * 8 + line][0] + column * 2, 2);
           pair |= (uint32_t)element << (16 * i);
