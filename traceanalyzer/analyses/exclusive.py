@@ -21,7 +21,9 @@ _ROW = "_row"
 def exclusive(activity: pl.DataFrame, by: Sequence[str]) -> pl.Series:
     """For each row of `activity` the length of the instants that it has for itself, in ns; they sum to the union.
 
-    `activity` has the keys `by`, `start_ns`, `end_ns` (not before the start) and `state`, one of `STATES`.
+    `activity` has the keys `by`, `start_ns`, `end_ns` (not before the start), `state`, one of `STATES`, and `order`: of
+    several rows of a state the least one has the instant. These are numbers in the order in which the activity began,
+    before it was cut: a piece starts where it is cut, whichever was first.
     """
     rows = activity.with_row_index(_ROW)
     own, taken = [], rows.head(0)
@@ -37,16 +39,20 @@ def exclusive(activity: pl.DataFrame, by: Sequence[str]) -> pl.Series:
 
 def _left(wanted: pl.DataFrame, taken: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """The pieces of the wanted intervals that nothing taken covers, with the row that each is of."""
-    columns = [*by, "start_ns", "end_ns", _ROW]
+    columns = [*by, "start_ns", "end_ns", "order", _ROW]
     if taken.is_empty() or wanted.is_empty():
         return wanted.select(columns)
     pieces = covers.uncovered(wanted, taken, by)
-    return pieces.with_columns(wanted[_ROW].gather(pieces["row"]).alias(_ROW)).select(columns)
+    return pieces.with_columns(wanted[name].gather(pieces["row"]) for name in ("order", _ROW)).select(columns)
 
 
 def _first_come(pieces: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """`_row`, `own_ns`: in the order of starts each piece has what lies behind the latest end so far."""
-    ordered = pieces.sort(*by, "start_ns", "end_ns", _ROW)
+    """`_row`, `own_ns`: in the order of starts each piece has what lies behind the latest end so far.
+
+    That is right by `order` too: what was cut off of one row is cut off of all, so pieces that overlap start together,
+    or as their rows did.
+    """
+    ordered = pieces.sort(*by, "start_ns", "order")
     reached = pl.col("end_ns").cum_max().shift(1).over(by)
     own = (pl.col("end_ns") - pl.max_horizontal("start_ns", reached)).clip(lower_bound=0)
     return ordered.select(_ROW, own_ns=own)

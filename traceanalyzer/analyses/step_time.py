@@ -8,7 +8,7 @@ from traceanalyzer.analyses.exclusive import cut_at, exclusive
 from traceanalyzer.analyses.idle import CAUSES, Gaps, gaps_and_host
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.analyses.steps import Found, find_steps, steps
-from traceanalyzer.classify.rules import RuleTable
+from traceanalyzer.classify.rules import CLASSES, RuleTable
 from traceanalyzer.trace import Trace
 
 #: One step of one device.
@@ -87,7 +87,9 @@ def _busy(trace: Trace, windows: pl.DataFrame, rules: RuleTable | None) -> pl.Da
             state=pl.when(work.is_in(["communication", "memory"])).then(work).otherwise(pl.lit("compute")),
         )
     )  # fmt: skip
-    pieces = cut_at(activity, windows, ["path", "device"], "step")
+    # as in `breakdown`: of what starts together the shorter one is first, then by class
+    ordered = activity.sort("start_ns", "end_ns", work.cast(pl.Enum(CLASSES)), maintain_order=True)
+    pieces = cut_at(ordered.with_row_index("order"), windows, ["path", "device"], "step")
     owned = pieces.with_columns(exclusive(pieces, KEY))
     parts = [*KEY, "state", "class", "kernel", "family"]
     sums = owned.group_by(parts).agg(total_ns=pl.col("own_ns").sum()).filter(pl.col("total_ns") > 0)
