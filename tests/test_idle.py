@@ -360,6 +360,17 @@ def test_lengths_are_half_decades() -> None:
     assert by_length(idle_gaps(trace([]))).is_empty()
 
 
+def test_the_table_of_lengths_has_a_line_for_each_decade(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Gaps of exactly a power of ten are the shortest of a line, not the longest of the one above."""
+    file = write_trace(tmp_path / "a.json", [kernel("k", at=at, dur=1) for at in (0, 2, 13, 1014)])
+    assert cli.main(["idle-gaps", str(file)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if " µs to " in line or " ms to " in line]
+    assert [(*line[:5], line[5]) for line in lines] == [
+        ("1", "µs", "to", "10", "µs", "1"), ("10", "µs", "to", "100", "µs", "1"), ("100", "µs", "to", "1", "ms", "0"),
+        ("1", "ms", "to", "10", "ms", "1"),
+    ]  # fmt: skip
+
+
 @given(linked_ranks())
 def test_lengths_hold_all_idle_time_and_all_causes(ranks: Trace) -> None:
     gaps = idle_gaps(ranks)
