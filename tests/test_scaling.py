@@ -148,7 +148,7 @@ def test_the_command_names_what_grows(capsys: pytest.CaptureFixture[str]) -> Non
     assert {"component", "kind", "model", "intercept_ns", "slope_ns_per_token", "r2", "grows"} <= rows[0].keys()
 
 
-@pytest.mark.parametrize("wrong", ["x", "4k", "=run", "4q=run"])
+@pytest.mark.parametrize("wrong", ["x", "4k", "=run", "4q=run", "4k=", f"{'9' * 400}=run", "9999999999m=run"])
 def test_a_context_that_is_none_is_said_in_a_line(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["scaling", wrong, "8k=x"]) == 2
     assert f"{wrong!r} is not of the form 64k=TRACE" in capsys.readouterr().err
@@ -185,7 +185,7 @@ def test_intervals_are_those_of_the_textbook() -> None:
     assert high - middle == pytest.approx(reach, rel=0.02)
 
 
-@pytest.mark.parametrize(("free", "value"), [(3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042), (1000, 1.962)])
+@pytest.mark.parametrize(("free", "value"), [(1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042), (1000, 1.962)])
 def test_quantiles_of_student(free: int, value: float) -> None:
     assert _t_quantile(free) == pytest.approx(value, rel=0.002)
 
@@ -196,6 +196,28 @@ def test_a_projection_of_exact_steps_is_exact() -> None:
     names = ("projected_low_ns", "projected_ns", "projected_high_ns")
     assert [growing[name] for name in names] == [1_000_000] * 3
     assert [constant[name] for name in names] == [40_000] * 3
+
+
+def test_a_line_through_two_steps_says_nothing_of_how_sure_it_is() -> None:
+    runs = {1000: run(busy=100, host=1, steps=2), 3000: run(busy=300, host=1, steps=2)}
+    wall = row(scaling(runs, at=10_000), "wall", "step")
+    assert wall["projected_ns"] == 1_141_000
+    assert wall["projected_low_ns"] is wall["projected_high_ns"] is None
+    said = texts(draw(scaling(runs, at=8192), sorted(runs), 8192, "svg"))
+    assert "growing is 100% of the growth" in said
+
+
+def test_a_projection_beyond_all_time_is_unknown() -> None:
+    rows = scaling({1: run(busy=100, host=1), 2: run(busy=9_000_000, host=1)}, at=2**40)
+    assert row(rows, "growing", "kernel")["projected_ns"] is None
+    assert row(rows, "constant", "kernel")["projected_ns"] == 40_000
+
+
+def test_what_does_not_grow_has_no_share_of_the_growth() -> None:
+    """Steps that are all alike have a slope of exactly 0, not of what rounding leaves."""
+    rows = scaling({4096: run(busy=100.3, host=100), 8192: run(busy=100.3, host=100)})
+    assert rows["slope_ns_per_token"].to_list() == [0] * rows.height
+    assert rows["share_of_growth"].null_count() == rows.height
 
 
 def test_the_picture_says_what_grows() -> None:
@@ -227,3 +249,5 @@ def test_the_command_projects_and_draws(tmp_path: Path, capsys: pytest.CaptureFi
     assert target.read_bytes().startswith(b"\x89PNG")
     assert cli.main(["scaling", *arguments, "--at", "far"]) == 2
     assert "'far' is no number of tokens such as 128k" in capsys.readouterr().err
+    assert cli.main(["scaling", *arguments, "--at", "9" * 400]) == 2
+    assert "is no number of tokens such as 128k" in capsys.readouterr().err

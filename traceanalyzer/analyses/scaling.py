@@ -30,10 +30,10 @@ DEFINITIONS = {
     "slope_ns_per_token": "growth of a step a token of context, between the smallest and the largest context",
     "r2": "part of the variance over all steps that the curve explains",
     "grows": "whether its growth matters: it is over 1 % of the mean step, and over 3 standard errors",
-    "share_of_growth": "its growth as part of that of the whole step",
+    "share_of_growth": "its growth as part of that of the whole step, where that grows",
     "projected_ns": "time a step at the context that was asked for, by the curve",
     "projected_low_ns": "lower end of the interval that holds the mean step at that context with 95 %, if the curve "
-    "is right: two contexts cannot tell whether it bends",
+    "is right: two contexts cannot tell whether it bends; unknown where there is no step more than the curve needs",
     "projected_high_ns": "upper end of that interval",
 }
 #: Growth over the contexts that matters, as part of the mean step; that makes a component not constant, as part of its
@@ -52,16 +52,20 @@ class _Fit:
     curve: tuple[float, ...]
     """Coefficients of the model, the highest power first."""
 
-    def at(self, x: Floats, y: Floats, context: float) -> tuple[float, float, float]:
-        """The mean at a context, and the ends of its interval, by the points that the curve was fitted to."""
+    def at(self, x: Floats, y: Floats, context: float) -> tuple[float, float | None, float | None]:
+        """The mean at a context, and the ends of its interval, by the points that the curve was fitted to.
+
+        A curve through as few points as it has powers fits them exactly, which tells nothing of how sure it is.
+        """
         powers = len(self.curve)
         free = len(x) - powers
         middle = float(np.polyval(self.curve, context))
+        if free <= 0:
+            return middle, None, None
         design, at = np.vander(x / x.max(), powers), np.vander([context / x.max()], powers)
         spread = float((at @ np.linalg.pinv(design.T @ design) @ at.T).item())
         rest = y - np.polyval(self.curve, x)
-        error = math.sqrt(float((rest**2).sum()) / free * spread) if free > 0 else 0.0
-        reach = _t_quantile(free) * error if free > 0 else 0.0
+        reach = _t_quantile(free) * math.sqrt(float((rest**2).sum()) / free * spread)
         return middle, middle - reach, middle + reach
 
 
@@ -95,11 +99,13 @@ def scaling(
         for (kind, component), own in table.group_by("kind", "component", maintain_order=True)
     ]
     frame = pl.DataFrame(rows, infer_schema_length=None).with_columns(
-        pl.selectors.ends_with("_ns").round().cast(pl.Int64)
+        pl.col("r2").cast(pl.Float64),
+        pl.selectors.ends_with("_ns").cast(pl.Float64).round().cast(pl.Int64, strict=False),  # centuries are unknown
     )
-    whole = frame.filter((pl.col("kind") == "step") & (pl.col("component") == "wall"))["slope_ns_per_token"][0]
+    whole = frame.filter((pl.col("kind") == "step") & (pl.col("component") == "wall")).row(0, named=True)
+    growth = whole["slope_ns_per_token"] if whole["grows"] else None
     slopes = frame["slope_ns_per_token"]
-    share = ratio(slopes, pl.Series([whole if whole > 0 else None] * len(slopes), dtype=pl.Float64))
+    share = ratio(slopes, pl.Series([growth] * len(slopes), dtype=pl.Float64))
     order = pl.col("kind").replace_strict({kind: place for place, kind in enumerate(KINDS)}, return_dtype=pl.UInt8)
     return frame.with_columns(share_of_growth=share).sort(
         order, "slope_ns_per_token", "component", descending=[False, True, False]
@@ -131,7 +137,7 @@ def _row(
 
 def _fit(x: Floats, y: Floats, mean_step: float) -> tuple[_Fit, bool]:
     """The simplest curve through the points, and whether it grows enough to matter."""
-    line = np.polyfit(x, y, 1)
+    line = _line(x, y)
     rest = y - np.polyval(line, x)
     spread = float(np.sqrt((rest**2).sum() / max(len(x) - 2, 1) / ((x - x.mean()) ** 2).sum()))
     reach = x.max() - x.min()
@@ -150,8 +156,22 @@ def _fit(x: Floats, y: Floats, mean_step: float) -> tuple[_Fit, bool]:
     return _Fit("linear", float(line[1]), float(line[0]), _r2(y, rest), tuple(line.tolist())), grows
 
 
+def _line(x: Floats, y: Floats) -> Floats:
+    """Slope and intercept by least squares; of points that are all alike the slope is exactly 0."""
+    aside = x - x.mean()
+    slope = float((aside * (y - y.mean())).sum() / (aside**2).sum())
+    return np.array([slope, y.mean() - slope * x.mean()])
+
+
 def _t_quantile(free: int) -> float:
-    """The two-sided 95 % quantile of Student's t, expanded around the normal one (Abramowitz and Stegun 26.7.5)."""
+    """The two-sided 95 % quantile of Student's t, expanded around the normal one (Abramowitz and Stegun 26.7.5).
+
+    Where that is too far off there are closed forms.
+    """
+    if free == 1:
+        return math.tan(0.475 * math.pi)
+    if free == 2:
+        return 0.95 * math.sqrt(2 / (1 - 0.95**2))
     z = 1.959963984540054
     terms: tuple[float, ...] = (
         z,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import click
@@ -13,25 +14,33 @@ from traceanalyzer.cli import options
 if TYPE_CHECKING:
     from traceanalyzer.classify.rules import RuleTable
 
-_CONTEXT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[kKmM]?)=(?P<path>.+)")
+_TOKENS = r"(?P<number>\d{1,15}(?:\.\d{1,9})?)(?P<unit>[kKmM]?)"
 _UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
+#: No model has such a context, and times by it would not fit into whole nanoseconds.
+_MOST_TOKENS = 2**40
 
 
 def tokens(text: str) -> int:
     """`128k`: a context in tokens."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text)
-    count = round(float(found[1]) * _UNITS[found[2].lower()]) if found else 0
-    if not 0 < count < 2**62:
+    count = _counted(re.fullmatch(_TOKENS, text))
+    if not count:
         raise click.BadParameter(f"{text!r} is no number of tokens such as 128k")
     return count
 
 
 def context(text: str) -> tuple[int, str]:
     """`64k=run/`: the context of a run in tokens, and where its traces are."""
-    found = _CONTEXT.fullmatch(text)
-    if found is None:
+    before, _, path = text.partition("=")
+    count = _counted(re.fullmatch(_TOKENS, before))
+    if count is None or not path:
         raise click.BadParameter(f"{text!r} is not of the form 64k=TRACE")
-    return round(float(found["number"]) * _UNITS[found["unit"].lower()]), found["path"]
+    return count, path
+
+
+def _counted(found: re.Match[str] | None) -> int | None:
+    """The number of tokens; None where there is none, or one that no context has."""
+    count = round(Decimal(found["number"]) * _UNITS[found["unit"].lower()]) if found else None
+    return None if count is None or count > _MOST_TOKENS else count
 
 
 @click.command("scaling", epilog="Example: traceanalyze scaling 4k=run-4k/ 16k=run-16k/ 64k=run-64k/")

@@ -75,8 +75,11 @@ def _draw_line(axes: Axes, row: dict[str, Any], colour: str, contexts: Sequence[
         return float(curve(np.array([contexts[-1]]))[0])
     beyond = np.linspace(min(contexts[-1], at), max(contexts[-1], at), 60)
     axes.plot(beyond, curve(beyond), color=colour, linewidth=1.5, linestyle=(0, (4, 3)), zorder=3)
-    low, high = row["projected_low_ns"] / 1e6, row["projected_high_ns"] / 1e6
-    axes.plot([at, at], [low, high], color=colour, linewidth=7, alpha=0.3, solid_capstyle="butt", zorder=2)
+    ends = [row[name] for name in ("projected_low_ns", "projected_high_ns")]
+    if None not in ends:
+        axes.plot(
+            [at, at], [end / 1e6 for end in ends], color=colour, linewidth=7, alpha=0.3, solid_capstyle="butt", zorder=2
+        )  # fmt: skip
     return float(curve(np.array([max(contexts[-1], at)]))[0])
 
 

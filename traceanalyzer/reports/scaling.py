@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 
@@ -84,9 +85,8 @@ def _facts(rows: pl.DataFrame, contexts: list[int], at: int | None) -> list[Fact
     first, last = (round(step[f"mean_{context}_ns"]) for context in (contexts[0], contexts[-1]))
     facts = [Fact(f"step at {_short(contexts[0])}", first, "time"), Fact(f"at {_short(contexts[-1])}", last, "time")]
     if at is not None:
-        ends = f"{formats.ns(step['projected_low_ns'])} to {formats.ns(step['projected_high_ns'])}"
         facts.append(Fact(f"at {_short(at)} by the {step['model']} fit", step["projected_ns"], "time"))
-        facts.append(Fact("", f"95 % of the mean within {ends}"))
+        facts.append(Fact("", _interval(step)))
     if not step["grows"]:
         return [*facts, Fact("", "does not grow with the context")]
     facts.append(Fact("each 1k tokens", round(step["slope_ns_per_token"] * _K), "time"))
@@ -98,6 +98,13 @@ def _facts(rows: pl.DataFrame, contexts: list[int], at: int | None) -> list[Fact
             for row in most.iter_rows(named=True)
         ]
     return facts
+
+
+def _interval(step: dict[str, Any]) -> str:
+    low, high = step["projected_low_ns"], step["projected_high_ns"]
+    if low is None or high is None:
+        return "how sure that is cannot be told: too few steps"
+    return f"95 % of the mean within {formats.ns(low)} to {formats.ns(high)}"
 
 
 def _short(context: int) -> str:
