@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from builders import Event, annotation, kernel, launch, memcpy, op, trace
+from builders import Event, annotation, kernel, launch, memcpy, op, trace, write_trace
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.naive_breakdown import Activity
@@ -99,6 +99,18 @@ def test_a_budget_takes_what_its_patterns_find_and_names_the_rest(tmp_path: Path
     assert (total["budget_ns"], total["in_budget_ns"], total["steps"]) == (177_500, 705_000, 3)
 
 
+def test_a_budget_without_times_is_no_budget_of_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "budget.toml"
+    file.write_text('[[component]]\nname = "weights"\nregex = "gemm"\n')
+    (total,) = full_account(run(), budget=load_budget(file)).totals.to_dicts()
+    assert (total["budget_ns"], total["in_budget_ns"]) == (None, 200_000)
+    events = [event for number in range(4) for event in step(1000.0 * number, number)]
+    assert cli.main(["account", str(write_trace(tmp_path / "a.json", events)), "--budget", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "budget 0" not in said
+    assert "its components take 200 µs" in said
+
+
 def test_what_only_the_profiler_makes_is_told_apart() -> None:
     found = full_account(run(), measured_step_ns=900_000)
     whole = measured(found.rows.filter(pl.col("kind") == "step"))
@@ -107,7 +119,9 @@ def test_what_only_the_profiler_makes_is_told_apart() -> None:
     }  # fmt: skip
     assert found.totals.select("inflation_ns", "inflated_idle_ns").row(0) == (100_000, 100_000)
     assert full_account(run(), measured_step_ns=100_000).totals["inflated_idle_ns"].item() == 650_000
-    assert full_account(run(), measured_step_ns=2_000_000).totals["inflated_idle_ns"].item() == 0
+    longer = full_account(run(), measured_step_ns=2_000_000)
+    assert longer.totals["inflated_idle_ns"].item() == 0
+    assert longer.rows.filter(pl.col("kind") == "step")["component"].to_list() == ["wall", "without a profiler"]
 
 
 def test_kinds_of_steps_are_apart() -> None:
@@ -166,7 +180,8 @@ def test_exclusive_time_is_that_of_a_walk_instant_by_instant(recorded: Trace, ed
     activity = kernels.select(
         pl.col("device").cast(pl.String), "duration_ns", start_ns=pl.col("start_ns") - origin,
         state=pl.Series([STATES[number % 3] for number in range(kernels.height)], dtype=pl.String),
-    ).with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns")).sort("start_ns").with_row_index("order")  # fmt: skip
+    ).with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))  # fmt: skip
+    activity = activity.sort("start_ns").with_row_index("order")
     pieces = cut_at(activity, windows, ["device"], "window")
     found = pieces.with_columns(exclusive(pieces, ["device", "window"]))
     held = activity.select("state", "order", "start_ns", "end_ns").rows()
@@ -317,6 +332,20 @@ def test_the_command_shows_budget_and_inflation(tmp_path: Path, capsys: pytest.C
     assert answer["steps"][0]["measured_step_ns"] == 3_660_000
     shares = [row["share"] for row in answer["rows"] if row["kind"] != "step"]
     assert sum(shares) == pytest.approx(1)
+
+
+def test_steps_that_take_no_time_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All device activity is points at one instant."""
+    points = [event for number in range(4) for event in [
+        annotation("step[DECODE bs=1]", at=10 * number, dur=9),
+        launch(at=10 * number, dur=1, correlation=number + 1),
+        kernel(GEMM, at=100, dur=0, correlation=number + 1),
+    ]]  # fmt: skip
+    budget = tmp_path / "budget.toml"
+    budget.write_text('[[component]]\nname = "weights"\nregex = "gemm"\nexpected_us = 150.5\n')
+    arguments = ["account", str(write_trace(tmp_path / "points.json", points))]
+    assert cli.main([*arguments, "--budget", str(budget), "--measured-step", "1us"]) == 0
+    assert "mean of 3 decode steps 0 ns" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("wrong", ["3.66", "ms", "-3ms", "0ms", "3 min"])

@@ -452,6 +452,24 @@ def test_the_picture_names_cause_and_culprit() -> None:
     assert "launch_bound  5.7%" in said
 
 
+def test_the_picture_names_what_holds_most_of_a_cause() -> None:
+    """Of two like gaps each has a name of its own: none of them is most of it. Names stand in one line."""
+    events, at = [kernel("k", at=0, dur=1)], 1
+    for number, name in enumerate(("a", "b"), start=1):
+        events += [
+            annotation(name, at=at, dur=500), launch(at=at + 500, dur=1, correlation=number),
+            kernel("k", at=at + 501, dur=1, correlation=number),
+        ]  # fmt: skip
+        at += 502
+    said = texts(draw(idle_gaps(trace(events)), "svg"))
+    assert "is host_busy\n" in said
+    assert "most of it" not in said
+    one = [kernel("k", at=0, dur=1), annotation("c\nd", at=1, dur=500), launch(at=501, dur=1, correlation=1)]
+    said = texts(draw(idle_gaps(trace([*one, kernel("k", at=502, dur=1, correlation=1)])), "svg"))
+    assert "most of it c\\nd\n" in said
+    assert "host_busy 100%: c\\nd\n" in said
+
+
 def test_more_devices_than_there_is_room_for_are_counted() -> None:
     many = traces(*(trace([kernel("k", at=0, dur=1), kernel("k", at=9, dur=1)], rank=rank) for rank in range(20)))
     assert "4 more devices not drawn" in texts(draw(idle_gaps(many), "svg"))

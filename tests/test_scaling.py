@@ -180,12 +180,17 @@ def test_intervals_are_those_of_the_textbook() -> None:
     middle, low, high = fit.at(x, y, 10)
     deviation = math.sqrt(((y - slope * x - intercept) ** 2).sum() / 2)
     reach = 4.303 * deviation * math.sqrt(1 / 4 + (10 - 2.5) ** 2 / 5)
+    assert low is not None
+    assert high is not None
     assert middle == pytest.approx(10 * slope + intercept)
     assert middle - low == pytest.approx(reach, rel=0.02)
     assert high - middle == pytest.approx(reach, rel=0.02)
 
 
-@pytest.mark.parametrize(("free", "value"), [(1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042), (1000, 1.962)])
+@pytest.mark.parametrize(
+    ("free", "value"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042), (1000, 1.962)],
+)
 def test_quantiles_of_student(free: int, value: float) -> None:
     assert _t_quantile(free) == pytest.approx(value, rel=0.002)
 

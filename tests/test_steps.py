@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -411,6 +412,37 @@ def test_the_picture_says_what_a_step_is() -> None:
     nothing = trace([kernel("k", at=0, dur=1)])
     with pytest.raises(UsageError, match="no steps found"):
         draw(steps(nothing), step_time(nothing), "svg")
+
+
+def named_steps(count: int, *, host: str = "build", slow: Container[int] = ()) -> Trace:
+    """Steps of a ms, twice that where they are slow, in most of which the host is at something."""
+    events: list[Event] = []
+    at = 0
+    for number in range(count):
+        length = 2000 if number in slow else 1000
+        events += [
+            annotation("step[DECODE bs=1]", at=at, dur=length - 1),
+            annotation(host, at=at + 120, dur=length - 320),
+            launch(at=at + length - 150, dur=1, correlation=number + 1),
+            kernel("gemm", at=at + length - 100, dur=100, correlation=number + 1),
+        ]
+        at += length
+    return trace(events)
+
+
+def test_names_in_a_picture_stand_in_one_line() -> None:
+    recorded = named_steps(4, host="mask\nof $x$")
+    said = texts(draw(steps(recorded), step_time(recorded), "svg"))
+    assert "is idle behind mask\\nof $x$\n" in said
+
+
+def test_of_many_steps_the_picture_stays_small_and_names_the_slowest() -> None:
+    """Bar by bar it would hold 400 shapes a class, and 50 labels on top of each other."""
+    recorded = named_steps(400, slow=range(300, 400, 2))
+    picture = draw(steps(recorded), step_time(recorded), "svg")
+    assert texts(picture).count("slow") == 30
+    assert len(picture) < 300_000
+    assert picture.count(b"<path") < 500
 
 
 def test_the_command_says_why_steps_are_idle(

@@ -41,7 +41,8 @@ class Account:
     totals: pl.DataFrame
     """One row per run: `run`, `step_kind`, `steps` (whole ones, of all devices), `found_by`, `wall_ns`, `busy_ns`,
     `idle_ns` (means), `measured_step_ns`, `inflation_ns` (wall minus measured step), `inflated_idle_ns` (part of it
-    that idle time can hold), `budget_ns`, `in_budget_ns` (measured, of the components of the budget)."""
+    that idle time can hold), `budget_ns` (null where no component has a time), `in_budget_ns` (measured, of the
+    components of the budget)."""
 
 
 def account(
@@ -114,7 +115,8 @@ def _totals(plain: pl.DataFrame, measured_step_ns: int | None) -> pl.DataFrame:
 def _rounded(totals: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """The totals in whole ns, with those of the budget."""
     of_budget = table.filter(pl.col("kind") == "budget").group_by("run").agg(
-        budget_ns=pl.col("budget_ns_per_step").sum(), in_budget_ns=pl.col("measured_ns_per_step").sum()
+        budget_ns=pl.when(pl.col("budget_ns_per_step").is_not_null().any()).then(pl.col("budget_ns_per_step").sum()),
+        in_budget_ns=pl.col("measured_ns_per_step").sum()
     )  # fmt: skip
     times = pl.selectors.ends_with("_ns")
     joined = totals.join(of_budget, on="run", how="left", maintain_order="left")
@@ -171,13 +173,14 @@ def _with_budget(measured: pl.DataFrame, totals: pl.DataFrame, budget: Sequence[
 
 
 def _wholes(totals: pl.DataFrame) -> pl.DataFrame:
-    """The rows of kind `step`: the wall time, and where it is known the part that only the profiler makes."""
+    """The rows of kind `step`: the wall time, and where it is known the part, if any, that only the profiler makes."""
     wall = totals.select("run", component=pl.lit("wall"), measured_ns_per_step="wall_ns")
     known = totals.drop_nulls("measured_step_ns")
     without = known.select(
         "run", component=pl.lit("without a profiler"), measured_ns_per_step=pl.col("measured_step_ns").cast(pl.Float64)
     )
-    more = known.select("run", component=pl.lit("only under the profiler"), measured_ns_per_step="inflation_ns")
+    longer = known.filter(pl.col("inflation_ns") > 0)
+    more = longer.select("run", component=pl.lit("only under the profiler"), measured_ns_per_step="inflation_ns")
     return pl.concat([wall, without, more]).with_columns(kind=pl.lit("step"))
 
 

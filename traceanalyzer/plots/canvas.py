@@ -13,9 +13,12 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec
 
+import polars as pl
+
 from traceanalyzer.choices import PlotFormat
 from traceanalyzer.errors import UsageError
 from traceanalyzer.plots.palette import GRID_INK, GROUND, INK, QUIET_INK
+from traceanalyzer.text import listed, middle, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,6 +80,16 @@ def style(axes: Axes, *, x_label: str, y_label: str) -> None:
     axes.set_axisbelow(True)
     for side in axes.spines.values():
         side.set_visible(False)
+
+
+def name(text: object, width: int) -> str:
+    """A name of a trace in one line of at most so many letters."""
+    return middle(visible(str(text)), width)
+
+
+def runs(rows: pl.DataFrame) -> str:
+    """The names of the runs that the rows are of, in one line."""
+    return listed([name(each, 40) for each in rows["run"].unique(maintain_order=True)], at_most=3)
 
 
 def to_bytes(figure: Figure, format: PlotFormat) -> bytes:

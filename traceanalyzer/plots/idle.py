@@ -13,7 +13,7 @@ from traceanalyzer.choices import PlotFormat
 from traceanalyzer.errors import UsageError
 from traceanalyzer.plots import canvas
 from traceanalyzer.plots.palette import CAUSE_COLOURS, GRID_INK, INK, QUIET_INK
-from traceanalyzer.text import middle
+from traceanalyzer.text import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,8 +45,9 @@ def draw(rows: pl.DataFrame, format: PlotFormat) -> bytes:
     _draw_lengths(bottom, by_length(rows))
     top.set_title(_title(rows), loc="left", fontsize=canvas.size("title"), color=INK, fontweight="bold", pad=26)
     left_out = devices.height - shown.height
-    runs = ", ".join(rows["run"].unique(maintain_order=True).to_list()[:3])
-    below = f"{runs}  ·  {rows.height:,} gaps" + (f"  ·  {left_out} more devices not drawn" if left_out else "")
+    below = f"{canvas.runs(rows)}  ·  {counted(rows.height, 'gap')}" + (
+        f"  ·  {counted(left_out, 'more device')} not drawn" if left_out else ""
+    )
     top.annotate(
         below, (0, 1), xytext=(0, 8), xycoords="axes fraction", textcoords="offset points", va="bottom",
         fontsize=canvas.size("small"), color=QUIET_INK,
@@ -92,15 +93,17 @@ def _draw_devices(axes: Axes, devices: pl.DataFrame, rows: pl.DataFrame) -> None
 
 def _name(device: dict[str, Any], devices: pl.DataFrame) -> str:
     rank = "rank ?" if device["rank"] is None else f"rank {device['rank']}"
-    run = f"{middle(device['run'], 18)} " if devices["run"].n_unique() > 1 else ""
-    gpu = f" GPU {middle(str(device['device']), 8)}" if devices.select("run", "rank").is_duplicated().any() else ""
+    run = f"{canvas.name(device['run'], 18)} " if devices["run"].n_unique() > 1 else ""
+    gpu = f" GPU {canvas.name(device['device'], 8)}" if devices.select("run", "rank").is_duplicated().any() else ""
     return run + rank + gpu
 
 
 def _hosts(rows: pl.DataFrame) -> dict[tuple[Any, Any, str], tuple[str, int]]:
-    """For each device and cause what the host was at for most of it, and for how long."""
-    sums = rows.drop_nulls("host_op").group_by("path", "device", "cause", "host_op").agg(pl.col("duration_ns").sum())
-    most = sums.sort("duration_ns", "host_op", descending=[True, False]).unique(
+    """For each device and cause what the host was at for most of it, and for how much of the time of that cause."""
+    of_cause = pl.coalesce(pl.when(pl.col("cause") == cause).then(f"{cause}_ns") for cause in CAUSES)
+    named = rows.drop_nulls("host_op")
+    sums = named.group_by("path", "device", "cause", "host_op").agg(total_ns=of_cause.sum())
+    most = sums.sort("total_ns", "host_op", descending=[True, False]).unique(
         ["path", "device", "cause"], keep="first", maintain_order=True
     )
     return {(path, device, cause): (host, amount) for path, device, cause, host, amount in most.iter_rows()}
@@ -111,7 +114,7 @@ def _bar_text(cause: str, device: dict[str, Any], hosts: dict[tuple[Any, Any, st
     text = f"{cause} {share:.0%}"
     host, amount = hosts.get((device["path"], device["device"], cause), ("", 0))
     if amount > device[f"{cause}_ns"] / 2 and room - len(text) > 8:
-        text = f"{text}: {middle(host, room - len(text) - 2)}"
+        text = f"{text}: {canvas.name(host, room - len(text) - 2)}"
     return text if len(text) <= max(room, 6) else f"{share:.0%}"
 
 
@@ -149,8 +152,8 @@ def _title(rows: pl.DataFrame) -> str:
     named = rows.filter(pl.col("cause") == cause).drop_nulls("host_op").group_by("host_op").agg(
         pl.col(f"{cause}_ns").sum()
     ).sort(f"{cause}_ns", "host_op", descending=[True, False])  # fmt: skip
-    if named.height and named[f"{cause}_ns"][0] > sums[cause] / 3:
-        text += f", most of it {middle(named['host_op'][0], 50)}"
+    if named.height and named[f"{cause}_ns"][0] > sums[cause] / 2:
+        text += f", most of it {canvas.name(named['host_op'][0], 50)}"
     return text
 
 

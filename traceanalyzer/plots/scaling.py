@@ -12,7 +12,6 @@ from traceanalyzer import formats
 from traceanalyzer.choices import PlotFormat
 from traceanalyzer.plots import canvas
 from traceanalyzer.plots.palette import INK, QUIET_INK
-from traceanalyzer.text import middle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,7 +105,8 @@ def _square(row: dict[str, Any], contexts: Sequence[int]) -> float:
 
 
 def _label(row: dict[str, Any]) -> str:
-    name = {"wall": "step", "busy": "GPU busy"}.get(row["component"], middle(row["component"], 34))
+    whole = {"wall": "step", "busy": "GPU busy"} if row["kind"] == "step" else {}
+    name = whole.get(row["component"], canvas.name(row["component"], 34))
     per_k = round(row["slope_ns_per_token"] * _K)
     return f"{name}: +{formats.ns(per_k)} each 1k" if row["grows"] else f"{name}: does not grow"
 
@@ -133,7 +133,7 @@ def _title(rows: pl.DataFrame) -> str:
     )  # fmt: skip
     if most.is_empty() or not most["share_of_growth"][0]:
         return f"A step grows by {formats.ns(round(step['slope_ns_per_token'] * _K))} each 1k tokens"
-    return f"{middle(most['component'][0], 50)} is {most['share_of_growth'][0]:.0%} of the growth"
+    return f"{canvas.name(most['component'][0], 50)} is {most['share_of_growth'][0]:.0%} of the growth"
 
 
 def _apart(ticks: list[int], reach: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from traceanalyzer import formats
@@ -14,18 +15,23 @@ from traceanalyzer.classify.rules import CLASSES
 from traceanalyzer.errors import UsageError
 from traceanalyzer.plots import canvas
 from traceanalyzer.plots.palette import CAUSE_COLOURS, GRID_INK, INK, QUIET_INK, colour_of
-from traceanalyzer.text import middle
+from traceanalyzer.text import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 _WIDTH, _HEAD = 13.0, 1.4
 #: Height of a panel, of a few devices and of many.
 _TALL, _LOW, _FEW = 2.5, 1.5, 3
 #: More devices than this are not drawn; how many are left out is said.
 _MOST_DEVICES = 8
-#: Up to so many steps bars have a gap between them.
+#: Up to so many steps bars have a gap between them. More are one outline: drawing bar by bar would take minutes.
 _APART = 150
+#: Labels of odd steps on a device, the longest steps first: more would cover each other.
+_MOST_LABELS = 30
 #: A step this much longer than the 95th percentile is cut, so that the others can be seen.
 _CUT = 3.0
 _KEY = ["path", "device"]
@@ -74,29 +80,45 @@ def _draw_device(axes: Axes, device: dict[str, Any], steps: pl.DataFrame, parts:
     canvas.style(axes, x_label="", y_label=f"{_name(device)}\nms")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
-    number = steps["step"].to_numpy().astype(float)
-    place = {int(step): at for at, step in enumerate(steps["step"])}
-    width = 0.86 if len(number) <= _APART else 1.0
-    edge = GRID_INK if len(number) <= _APART else "none"
+    number = steps["step"].to_numpy().astype(np.int64)
+    place = {int(step): at for at, step in enumerate(number)}
     floor = np.zeros(len(number))
     for name, colour in _stacked(parts):
         own = parts.filter(_part() == name).group_by("step").agg(pl.col("total_ns").sum())
         heights = np.zeros(len(number))
         heights[[place[int(step)] for step in own["step"]]] = own["total_ns"].to_numpy() / 1e6
-        axes.bar(
-            number, heights, bottom=floor, width=width, color=colour, edgecolor=edge, linewidth=0.3, zorder=3
-        )  # fmt: skip
+        _draw_part(axes, number, floor, heights, colour)
         floor = floor + heights
-    for at, wall, mark in zip(number, steps["wall_ns"].to_numpy() / 1e6, steps["mark"], strict=True):
-        text = f"{wall:,.3g} ms" if wall > top else (mark or "")
-        if text:
-            axes.text(
-                at, min(wall, top * 0.93), text, ha="center", va="bottom", fontsize=canvas.size("small") - 2, color=INK,
-                rotation=90 if len(number) > 30 else 0, zorder=5,
-            )  # fmt: skip
+    _label_odd_steps(axes, steps, top)
     axes.set_ylim(0, top)
     axes.set_xlim(float(number.min()) - 0.6, float(number.max()) + 0.6)
     axes.grid(visible=False, axis="x")
+
+
+def _draw_part(axes: Axes, number: Ints, floor: Floats, heights: Floats, colour: str) -> None:
+    """A part of every step, from `floor` on: as bars, or as what lies between two outlines."""
+    if len(number) <= _APART:
+        axes.bar(
+            number, heights, bottom=floor, width=0.86, color=colour, edgecolor=GRID_INK, linewidth=0.3, zorder=3
+        )  # fmt: skip
+        return
+    first = int(number.min())
+    below, above = np.zeros((2, int(number.max()) - first + 2))  # a step without activity is a gap
+    below[number - first], above[number - first] = floor, floor + heights
+    edges = np.arange(len(below)) + first - 0.5
+    axes.fill_between(edges, below, above, step="post", color=colour, linewidth=0, zorder=3)
+
+
+def _label_odd_steps(axes: Axes, steps: pl.DataFrame, top: float) -> None:
+    """The mark of a step above its bar, or its time where the bar is cut."""
+    odd = steps.filter(pl.col("mark").is_not_null() | (pl.col("wall_ns") > top * 1e6))
+    for row in odd.sort("wall_ns", "step", descending=[True, False]).head(_MOST_LABELS).iter_rows(named=True):
+        wall = row["wall_ns"] / 1e6
+        axes.text(
+            row["step"], min(wall, top * 0.93), f"{wall:,.3g} ms" if wall > top else row["mark"], ha="center",
+            va="bottom", fontsize=canvas.size("small") - 2, color=INK, rotation=90 if steps.height > 30 else 0,
+            zorder=5,
+        )  # fmt: skip
 
 
 def _part() -> pl.Expr:
@@ -116,7 +138,7 @@ def _stacked(parts: pl.DataFrame) -> list[tuple[str, str]]:
 
 def _name(device: dict[str, Any]) -> str:
     rank = "rank ?" if device["rank"] is None else f"rank {device['rank']}"
-    return f"{rank}, GPU {middle(str(device['device']), 8)}"
+    return f"{rank}, GPU {canvas.name(device['device'], 8)}"
 
 
 def _title(steps: pl.DataFrame, parts: pl.DataFrame) -> str:
@@ -132,17 +154,17 @@ def _title(steps: pl.DataFrame, parts: pl.DataFrame) -> str:
         "total_ns", "host_op", descending=[True, False]
     )  # fmt: skip
     if name == "idle:host_busy" and hosts.height and hosts["total_ns"][0] > amount / 2:
-        name, amount = f"idle behind {middle(hosts['host_op'][0], 40)}", hosts["total_ns"][0]
+        name, amount = f"idle behind {canvas.name(hosts['host_op'][0], 40)}", hosts["total_ns"][0]
     return f"A step takes {formats.ns(middle_ns)}; {amount / total:.0%} is {name.replace(':', ', ')}"
 
 
 def _below(steps: pl.DataFrame, left_out: int) -> str:
     kinds = steps.group_by("kind", maintain_order=True).agg(pl.col("step").n_unique()).rows()
     words = [
-        ", ".join(steps["run"].unique(maintain_order=True).to_list()[:3]),
+        canvas.runs(steps),
         ", ".join(f"{count} {kind if kind != 'step' else ''}".strip() + " steps" for kind, count in kinds),
         "busy by class from below, idle by cause above",
-        f"{left_out} more devices not drawn" if left_out else "",
+        f"{counted(left_out, 'more device')} not drawn" if left_out else "",
     ]
     return "  ·  ".join(filter(None, words))
 

@@ -57,7 +57,7 @@ def _run(run: dict[str, Any], found: Account, limit: int) -> Section:
     )
     shown = frame.head(limit) if limit else frame
     rest = frame.slice(shown.height)
-    has_budget = step["budget_ns"] is not None
+    has_budget = step["in_budget_ns"] is not None
     columns = [each for each in _COLUMNS if has_budget or each.name not in ("budget_ns_per_step", "times")]
     return Section(
         shown,
@@ -72,19 +72,21 @@ def _step_facts(step: dict[str, Any]) -> list[Fact]:
     kind = "" if step["step_kind"] == "step" else f"{step['step_kind']} "
     return [
         Fact(f"mean of {counted(step['steps'], f'{kind}step')}", step["wall_ns"], "time"),
-        Fact("busy", step["busy_ns"], "time", step["busy_ns"] / step["wall_ns"]),
-        Fact("idle", step["idle_ns"], "time", step["idle_ns"] / step["wall_ns"]),
+        Fact("busy", step["busy_ns"], "time", _share(step["busy_ns"], step)),
+        Fact("idle", step["idle_ns"], "time", _share(step["idle_ns"], step)),
     ]
 
 
 def _budget_facts(step: dict[str, Any]) -> list[Fact]:
-    if step["budget_ns"] is None:
+    within = step["in_budget_ns"]
+    if within is None:
         return []
-    wall, within = step["wall_ns"], step["in_budget_ns"]
+    rest = step["wall_ns"] - within
+    expected = step["budget_ns"]
     return [
-        Fact("budget", step["budget_ns"], "time", step["budget_ns"] / wall),
-        Fact("its components take", within, "time", within / wall),
-        Fact("in none of them", wall - within, "time", (wall - within) / wall),
+        *([] if expected is None else [Fact("budget", expected, "time", _share(expected, step))]),
+        Fact("its components take", within, "time", _share(within, step)),
+        Fact("in none of them", rest, "time", _share(rest, step)),
     ]
 
 
@@ -94,7 +96,7 @@ def _profiler_facts(step: dict[str, Any]) -> list[Fact]:
     facts = [Fact("without a profiler", step["measured_step_ns"], "time")]
     if step["inflation_ns"] <= 0:
         return [*facts, Fact("", "the profiler makes steps no longer")]
-    facts.append(Fact("only under the profiler", step["inflation_ns"], "time", step["inflation_ns"] / step["wall_ns"]))
+    facts.append(Fact("only under the profiler", step["inflation_ns"], "time", _share(step["inflation_ns"], step)))
     if step["idle_ns"]:
         share = step["inflated_idle_ns"] / step["idle_ns"]
         facts.append(Fact("of idle at most", step["inflated_idle_ns"], "time", share))
@@ -105,4 +107,9 @@ def _remainder(rest: pl.DataFrame, step: dict[str, Any]) -> Remainder | None:
     if rest.is_empty():
         return None
     total = int(rest["measured"].sum())
-    return Remainder(rest.height, "part" if rest.height == 1 else "parts", total, total / step["wall_ns"])
+    return Remainder(rest.height, "part" if rest.height == 1 else "parts", total, _share(total, step))
+
+
+def _share(time_ns: int, step: dict[str, Any]) -> float | None:
+    """Part of the wall time of a step, which is 0 where all its activity is points."""
+    return time_ns / step["wall_ns"] if step["wall_ns"] else None
