@@ -431,9 +431,9 @@ def named_steps(count: int, *, host: str = "build", slow: Container[int] = ()) -
 
 
 def test_names_in_a_picture_stand_in_one_line() -> None:
-    recorded = named_steps(4, host="mask\nof $x$")
+    recorded = named_steps(4, host="mask::of\n$x$")
     said = texts(draw(steps(recorded), step_time(recorded), "svg"))
-    assert "is idle behind mask\\nof $x$\n" in said
+    assert "is idle behind mask::of\\n$x$\n" in said
 
 
 def test_of_many_steps_the_picture_stays_small_and_names_the_slowest() -> None:

@@ -150,12 +150,13 @@ def _title(steps: pl.DataFrame, parts: pl.DataFrame) -> str:
     if sums.is_empty():
         return f"A step takes {formats.ns(middle_ns)}"
     name, amount = sums.row(0)
+    what = name.replace("idle:", "idle, ")
     hosts = parts.drop_nulls("host_op").group_by("host_op").agg(pl.col("total_ns").sum()).sort(
         "total_ns", "host_op", descending=[True, False]
     )  # fmt: skip
     if name == "idle:host_busy" and hosts.height and hosts["total_ns"][0] > amount / 2:
-        name, amount = f"idle behind {canvas.name(hosts['host_op'][0], 40)}", hosts["total_ns"][0]
-    return f"A step takes {formats.ns(middle_ns)}; {amount / total:.0%} is {name.replace(':', ', ')}"
+        what, amount = f"idle behind {canvas.name(hosts['host_op'][0], 40)}", hosts["total_ns"][0]
+    return f"A step takes {formats.ns(middle_ns)}; {amount / total:.0%} is {what}"
 
 
 def _below(steps: pl.DataFrame, left_out: int) -> str:
