@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -439,6 +441,55 @@ def test_the_command_says_that_idle_is_an_upper_bound(
     said = capsys.readouterr().out
     assert "the profiler was at work in 1 gap; 40.0 µs of it at most" in said
     assert "stacks were recorded (with_stack), which slows the host; by how much is not known" in said
+
+
+# ------------------------------------------------------------------------------------------ neighbours
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2), st.sampled_from("abc"), st.integers(0, 3)), max_size=20)
+)
+def test_of_kernels_that_start_or_end_together_the_neighbour_is_told_by_rule(kernels: list[tuple[Any, ...]]) -> None:
+    """Ahead of a gap what began last, behind it what was launched first; of equals the last, and the first, by name."""
+    events = [launch(at=-10 + number, dur=0.5, correlation=number + 1) for number in range(4)]
+    events += [
+        kernel(name, at=3 * at, dur=dur, correlation=number + 1, stream=stream)
+        for stream, (at, dur, name, number) in enumerate(kernels)
+    ]
+    for gap in idle_gaps(trace(events)).iter_rows(named=True):
+        origin = 3 * min(at for at, *_ in kernels)
+        since = origin + gap["start_ns"] / 1000
+        until = since + gap["duration_ns"] / 1000
+        ends = [(3 * at, name) for at, dur, name, _ in kernels if 3 * at + dur == since]
+        begins = [(number, name) for at, _, name, number in kernels if 3 * at == until]
+        assert (gap["previous_kernel"], gap["next_kernel"]) == (max(ends)[1], min(begins)[1])
+
+
+def test_kernels_that_start_together_are_not_looked_at_one_by_one() -> None:
+    """As in replays of graphs over several streams: calls of functions do not grow with their number."""
+    one = trace([kernel("a", at=0, dur=1), kernel("b", at=0, dur=1, stream=8)])
+    calls = []
+    for count in (10, 2000):
+        many = pl.concat([one.kernels] * count).with_columns(start_ns=pl.int_range(2 * count) // 2 * 5_000)
+        recorded = one.replace(kernels=many)
+        calls.append(calls_of(lambda recorded=recorded: idle_gaps(recorded)))
+    assert calls[1] < 1.5 * calls[0]
+
+
+def calls_of(function: Callable[[], object]) -> int:
+    """How many functions of Python it calls."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
 
 
 # ------------------------------------------------------------------------------------------ the picture

@@ -194,15 +194,25 @@ def _at(edges: Ints, rows: Ints, times: Ints, rank: Ints, names: pl.Series, *, l
     first = np.searchsorted(ordered, edges, "left")
     found = rows[order[first]]
     followed = np.append(ordered[1:] == ordered[:-1], False)
-    for place in np.flatnonzero(followed[first]):
-        there = order[first[place] : np.searchsorted(ordered, edges[place], "right")]
-        least = there[rank[there] == rank[there].min()]
-        if len(least) > 1:
-            texts = names.gather(rows[least]).cast(pl.String).to_list()
-            choose = max if last else min
-            least = least[[texts.index(choose(texts, key=lambda text: text or ""))]]
-        found[place] = rows[least[0]]
+    tied = np.flatnonzero(followed[first])
+    if not len(tied):
+        return found
+    many = np.searchsorted(ordered, edges[tied], "right") - first[tied]
+    begins = np.cumsum(many) - many
+    there = order[np.repeat(first[tied] - begins, many) + np.arange(many.sum())]
+    alphabet = _alphabetical(names.gather(rows[there]))
+    edge = np.repeat(np.arange(len(tied)), many)
+    best = np.lexsort((-alphabet if last else alphabet, rank[there], edge))[begins]
+    found[tied] = rows[there[best]]
     return found
+
+
+def _alphabetical(names: pl.Series) -> Ints:
+    """Names as numbers in their order, of which an unknown one is the first."""
+    codes = names.cast(pl.Categorical).to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
+    _, index, number = np.unique(codes, return_index=True, return_inverse=True)
+    place = names.gather(index).cast(pl.String).fill_null("").rank("dense").cast(pl.Int64).to_numpy()
+    return place[number]
 
 
 def _with_calls(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
