@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,16 @@ import traceanalyzer as ta
 from traceanalyzer import cli
 from traceanalyzer.analyses import covers
 from traceanalyzer.analyses.device_time import device_time
-from traceanalyzer.analyses.idle import CAUSES, by_cause, by_host, by_length, by_place, idle_doubts, idle_gaps
+from traceanalyzer.analyses.idle import (
+    CAUSES,
+    by_cause,
+    by_host,
+    by_length,
+    by_place,
+    gaps_and_host,
+    idle_doubts,
+    idle_gaps,
+)
 from traceanalyzer.analyses.idle.host import lowest_holders
 from traceanalyzer.plots.idle import draw
 from traceanalyzer.trace import Trace
@@ -469,11 +479,29 @@ def test_kernels_that_start_together_are_not_looked_at_one_by_one() -> None:
     """As in replays of graphs over several streams: calls of functions do not grow with their number."""
     one = trace([kernel("a", at=0, dur=1), kernel("b", at=0, dur=1, stream=8)])
     calls = []
-    for count in (10, 2000):
+    for count in (10, 500):
         many = pl.concat([one.kernels] * count).with_columns(start_ns=pl.int_range(2 * count) // 2 * 5_000)
         recorded = one.replace(kernels=many)
-        calls.append(calls_of(lambda recorded=recorded: idle_gaps(recorded)))
+        calls.append(calls_of(partial(idle_gaps, recorded)))
     assert calls[1] < 1.5 * calls[0]
+
+
+def test_threads_are_not_looked_at_one_by_one() -> None:
+    """A server has thousands of them; each operation of a table for each one would take a millisecond."""
+    count = 300
+    few, many = (
+        trace([event for number in range(threads) for event in [
+            launch(at=600 * number + 500, dur=1, correlation=number + 1, tid=number),
+            annotation("in a range", at=600 * number + 100, dur=300, tid=number),
+            op("aten::topk", at=600 * number + 120, dur=200, tid=number),
+            kernel("k", at=600 * number + 505, dur=5, correlation=number + 1),
+        ]])
+        for threads in (10, count)
+    )  # fmt: skip
+    calls = [calls_of(partial(gaps_and_host, recorded)) for recorded in (few, many)]
+    assert calls[1] < calls[0] + 400 * count
+    hosts = gaps_and_host(many).host.group_by("name").agg(pl.col("total_ns").sum())
+    assert dict(hosts.iter_rows()) == {"in a range": (count - 1) * 300_000, None: (count - 1) * 290_000}
 
 
 def calls_of(function: Callable[[], object]) -> int:

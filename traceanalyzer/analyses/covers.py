@@ -6,11 +6,15 @@ These search sorted arrays, and numpy takes as long to import as a small questio
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from traceanalyzer.analyses.intervals import END, GROUP, START, by_group, merge, merge_groups, with_keys
+
+Ints = npt.NDArray[np.int64]
 
 
 def covered_until(intervals: pl.DataFrame, points: pl.DataFrame, by: Sequence[str] = ()) -> pl.Series:
@@ -45,7 +49,7 @@ def _covered_until(
     return series
 
 
-def _numbered(merged: pl.DataFrame, points: pl.DataFrame, by: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def _numbered(merged: pl.DataFrame, points: pl.DataFrame, by: Sequence[str]) -> tuple[Ints, Ints]:
     """The group of each row of both, as a number in the order of the merged ones; -1 for a group that has none."""
     if not by:
         return np.zeros(merged.height, np.int64), np.zeros(points.height, np.int64)
@@ -57,22 +61,29 @@ def _numbered(merged: pl.DataFrame, points: pl.DataFrame, by: Sequence[str]) -> 
     return own.cast(pl.Int64).to_numpy(), asked.cast(pl.Int64).fill_null(-1).to_numpy()
 
 
-def _last_before(group: np.ndarray, start: np.ndarray, asked: np.ndarray, at: np.ndarray) -> np.ndarray:
+def _last_before(group: Ints, start: Ints, asked: Ints, at: Ints) -> Ints:
     """For each point the row of its group that starts last, not after it; -1 where there is none.
 
     Rows are in order of groups and starts.
     """
-    low = min(int(start.min()), int(at.min(initial=start[0])))
-    width = max(int(start.max()), int(at.max(initial=start[0]))) - low + 1
-    if (int(group.max()) + 2) * width < 2**62:
-        place = np.searchsorted(group * width + (start - low), asked * width + (at - low), "right") - 1
-    else:  # times of no one clock: too far apart for one number with the group
-        place = np.full(len(at), -1, np.int64)
-        for number in np.unique(asked[asked >= 0]).tolist():
-            first, last = np.searchsorted(group, [number, number + 1])
-            mine = np.flatnonzero(asked == number)
-            place[mine] = first + np.searchsorted(start[first:last], at[mine], "right") - 1
+    place = placed(group, start, asked, at, "right") - 1
     return np.where((place >= 0) & (group[place] == asked), place, -1)
+
+
+def placed(group: Ints, values: Ints, asked: Ints, at: Ints, side: Literal["left", "right"]) -> Ints:
+    """`np.searchsorted` within groups: where in the rows, in order of `group` (0, 1, ...) and `values`, each belongs.
+
+    All groups at once: there may be a thousand of one row each. -1 is a group ahead of all.
+    """
+    if not len(group):
+        return np.zeros(len(at), np.int64)
+    low = min(int(values.min()), int(at.min(initial=values[0])))
+    width = max(int(values.max()), int(at.max(initial=values[0]))) - low + 1
+    if (int(group.max()) + 2) * width >= 2**62:  # times of no one clock: too far apart for one number with the group
+        every = np.unique(np.concatenate([values, at]))
+        values, at = np.searchsorted(every, values), np.searchsorted(every, at)
+        low, width = 0, len(every)
+    return np.searchsorted(group * width + (values - low), asked * width + (at - low), side)
 
 
 def uncovered(stretches: pl.DataFrame, covered: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -81,32 +92,24 @@ def uncovered(stretches: pl.DataFrame, covered: pl.DataFrame, by: Sequence[str])
     A piece has the keys, `start_ns`, `end_ns` and the `row` of its stretch; pieces stand in the order of the stretches.
     """
     groups, (own, taken) = by_group(by, stretches.with_row_index("row"), covered, keep=("row",))
-    parts = []
-    merged = {group: each for (group,), each in merge_groups(taken).group_by(GROUP)}
-    for (group,), each in own.group_by(GROUP):
-        gone = merged.get(group, taken.clear()).sort(START)
-        parts.append(_uncovered_of_group(each, gone["start_ns"].to_numpy(), gone["end_ns"].to_numpy()))
-    pieces = pl.concat(parts) if parts else own.select(GROUP, START, END, "row")
+    pieces = _uncovered(own, merge_groups(taken))
     return with_keys(pieces.sort("row", START), groups, by)
 
 
-def _uncovered_of_group(stretches: pl.DataFrame, start: np.ndarray, end: np.ndarray) -> pl.DataFrame:
-    """Cut stretches where the covered intervals (disjoint, in order) lie."""
-    since, until = stretches[START].to_numpy(), stretches[END].to_numpy()
-    first = np.searchsorted(end, since, "right")
-    last = np.maximum(np.searchsorted(start, until, "left"), first)
+def _uncovered(stretches: pl.DataFrame, covered: pl.DataFrame) -> pl.DataFrame:
+    """Cut stretches where the covered intervals of their group lie, which are disjoint and in order."""
+    group, row, since, until = (stretches[name].to_numpy() for name in (GROUP, "row", START, END))
+    group = group.astype(np.int64)
+    gone, start, end = (covered[name].to_numpy().astype(np.int64) for name in (GROUP, START, END))
+    first = placed(gone, end, group, since, "right")
+    last = np.maximum(placed(gone, start, group, until, "left"), first)
     many = last - first + 1  # one piece more than there are intervals
-    row = np.repeat(np.arange(len(since)), many)
+    of = np.repeat(np.arange(len(since)), many)
     number = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
-    before = first[row] + number - 1  # the interval that a piece begins behind
-    begins = np.where(number == 0, since[row], end[np.clip(before, 0, None)] if len(end) else since[row])
-    follows = before + 1
-    is_last = number == many[row] - 1
-    ends = np.where(
-        is_last, until[row], start[np.clip(follows, 0, max(len(start) - 1, 0))] if len(start) else until[row]
-    )
-    pieces = pl.DataFrame({
-        GROUP: stretches[GROUP].to_numpy()[row], START: np.maximum(begins, since[row]),
-        END: np.minimum(ends, until[row]), "row": stretches["row"].to_numpy()[row],
-    })  # fmt: skip
+    begins, ends = since[of], until[of]
+    behind, ahead = number > 0, number < many[of] - 1
+    place = first[of] + number  # of the interval that the piece ends at, if there is one
+    begins[behind] = np.maximum(begins[behind], end[place[behind] - 1])
+    ends[ahead] = np.minimum(ends[ahead], start[place[ahead]])
+    pieces = pl.DataFrame({GROUP: group[of], START: begins, END: ends, "row": row[of]})
     return pieces.filter(pl.col(END) > pl.col(START)).cast({GROUP: pl.UInt32, "row": pl.UInt32})

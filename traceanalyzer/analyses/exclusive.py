@@ -15,7 +15,7 @@ from traceanalyzer.analyses import covers
 
 #: In the order in which instants are given away.
 STATES = ("compute", "communication", "memory")
-_ROW = "_row"
+_ROW, _GROUP = "_row", "_group"
 
 
 def exclusive(activity: pl.DataFrame, by: Sequence[str]) -> pl.Series:
@@ -65,20 +65,23 @@ def cut_at(activity: pl.DataFrame, windows: pl.DataFrame, by: Sequence[str], num
     piece has the columns of its activity, its own `start_ns` and `end_ns`, and the number of its window. A point
     belongs to the window that it starts in.
     """
-    parts = [activity.head(0).with_columns(windows.head(0)[number])]
-    groups = windows.partition_by(by, as_dict=True)
-    for key, own in activity.partition_by(by, as_dict=True).items():
-        if key in groups:
-            parts.append(_cut_group(own, groups[key].sort("start_ns"), number))
-    return pl.concat(parts)
+    keys = [each.select(by).unique() for each in (activity, windows)]
+    groups = pl.concat(keys).unique().with_row_index(_GROUP)
+    own, places = (
+        each.join(groups, on=list(by), how="left", nulls_equal=True, maintain_order="left")
+        for each in (activity, windows)
+    )
+    return _cut(own, places.sort(_GROUP, "start_ns"), number).drop(_GROUP)
 
 
-def _cut_group(activity: pl.DataFrame, windows: pl.DataFrame, number: str) -> pl.DataFrame:
-    start, end = (activity[name].to_numpy() for name in ("start_ns", "end_ns"))
-    opens, closes = (windows[name].to_numpy() for name in ("start_ns", "end_ns"))
-    first = np.searchsorted(closes, start, "right")
-    last = np.maximum(np.searchsorted(opens, end, "left"), first + (end == start))
-    many = np.maximum(np.minimum(last, len(opens)) - first, 0)
+def _cut(activity: pl.DataFrame, windows: pl.DataFrame, number: str) -> pl.DataFrame:
+    """`cut_at` of groups that are numbers; windows are in their order, and in that of time."""
+    group, start, end = (activity[name].to_numpy().astype(np.int64) for name in (_GROUP, "start_ns", "end_ns"))
+    window, opens, closes = (windows[name].to_numpy().astype(np.int64) for name in (_GROUP, "start_ns", "end_ns"))
+    first = covers.placed(window, closes, group, start, "right")
+    last = np.maximum(covers.placed(window, opens, group, end, "left"), first + (end == start))
+    last = np.minimum(last, np.searchsorted(window, group, "right"))
+    many = np.maximum(last - first, 0)
     row = np.repeat(np.arange(len(start)), many)
     place = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many) + first[row]
     cut = activity[row].with_columns(

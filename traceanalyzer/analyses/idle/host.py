@@ -8,6 +8,7 @@ import polars as pl
 
 from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.exclusive import cut_at
+from traceanalyzer.analyses.launched import as_rows, gathered
 from traceanalyzer.analyses.nesting import NONE, call_order, nest
 
 Ints = npt.NDArray[np.int64]
@@ -65,22 +66,25 @@ def _overlaps(pieces: pl.DataFrame, spans: pl.DataFrame) -> tuple[Ints, Ints, In
 
     Both have `thread`; spans are in order of threads and start, the longest of those that start together first.
     """
-    parts = []
-    edges = np.searchsorted(spans["thread"].to_numpy(), np.arange(int(pieces["thread"].max() or 0) + 2))  # type: ignore[arg-type]
     start = spans["start_ns"].to_numpy()
     end = start + spans["duration_ns"].to_numpy()
-    for (number,), own in pieces.group_by("thread", maintain_order=True):
-        first, last = edges[int(number)], edges[int(number) + 1]
-        since, until = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
-        piece, span = _meeting(start[first:last], end[first:last], since, until)
-        covered = np.minimum(end[first + span], until[piece]) - np.maximum(start[first + span], since[piece])
+    thread, gap, since, until = (pieces[name].to_numpy() for name in ("thread", "gap", "start_ns", "end_ns"))
+    order = np.argsort(thread, kind="stable")
+    numbers = np.unique(thread)
+    spans_of, pieces_of = (  # rows of each of the threads, from and to
+        [np.searchsorted(each, numbers, side) for side in ("left", "right")]
+        for each in (spans["thread"].to_numpy(), thread[order])
+    )
+    parts = [(np.zeros(0, np.int64),) * 3]
+    for first, last, begin, until_row in zip(*spans_of, *pieces_of, strict=True):
+        mine = order[begin:until_row]
+        piece, span = _meeting(start[first:last], end[first:last], since[mine], until[mine])
+        of, at = mine[piece], first + span
+        covered = np.minimum(end[at], until[of]) - np.maximum(start[at], since[of])
         proper = covered > 0
-        gaps = own["gap"].to_numpy().astype(np.int64)
-        parts.append((gaps[piece[proper]], first + span[proper], covered[proper]))
-    if not parts:
-        return (np.zeros(0, np.int64),) * 3
-    gap, span, covered = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return gap, span, covered
+        parts.append((gap[of[proper]].astype(np.int64), at[proper], covered[proper]))
+    gaps, found, lengths = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return gaps, found, lengths
 
 
 def _meeting(start: Ints, end: Ints, since: Ints, until: Ints) -> tuple[Ints, Ints]:
@@ -183,29 +187,36 @@ def cut_by_lowest_range(ranges: pl.DataFrame, pieces: pl.DataFrame, thread: list
     `start_ns`, `duration_ns`. The name is null where no range is around, or only one that is much longer than the time
     of all pieces of the gap: that is around everything and tells nothing.
     """
-    threads = pieces.select(thread).unique()
-    own = ranges.join(threads, on=thread, how="semi", nulls_equal=True).filter(pl.col("duration_ns") > 0)
-    without = threads.join(own, on=thread, how="anti", nulls_equal=True)
-    nothing = pl.struct(name=pl.lit(None, pl.String), range_ns=pl.lit(None, pl.Int64))
-    windows = [without.with_columns(start_ns=pl.lit(_EVER), end_ns=pl.lit(-_EVER), range=nothing)]
-    windows += [spans.head(1).select(thread).join(_segments(spans), how="cross") for spans in own.partition_by(thread)]
-    cut = cut_at(pieces, pl.concat(windows), thread, "range").unnest("range")
+    threads = pieces.select(thread).unique().with_row_index("thread")
+    own = ranges.join(threads, on=thread, nulls_equal=True).filter(pl.col("duration_ns") > 0)
+    asked = pieces.join(threads, on=thread, how="left", nulls_equal=True, maintain_order="left")
+    cut = cut_at(asked, _segments(own, threads.height), ["thread"], "span").drop("thread")
     own_ns = (pl.col("end_ns") - pl.col("start_ns")).sum().over("gap")
-    return cut.with_columns(name=pl.when(pl.col("range_ns") <= _LOCAL * own_ns).then("name")).drop("range_ns")
+    around = own.select(pl.col("name").cast(pl.String), range_ns="duration_ns")
+    facts = {name: gathered(around[name], cut["span"]) for name in around.columns}
+    named = cut.drop("span").with_columns(**facts)
+    return named.with_columns(name=pl.when(pl.col("range_ns") <= _LOCAL * own_ns).then("name")).drop("range_ns")
 
 
-def _segments(spans: pl.DataFrame) -> pl.DataFrame:
-    """The time line of one thread cut where its spans begin and end, with the lowest span around each segment."""
-    start = spans["start_ns"].to_numpy()
+def _segments(spans: pl.DataFrame, threads: int) -> pl.DataFrame:
+    """The time line of each thread cut where its spans begin and end: `thread` (below `threads`), `start_ns`, `end_ns`.
+
+    `span` is the row of the lowest span around each segment, null where there is none.
+    """
+    thread, start = (spans[name].cast(pl.Int64).to_numpy() for name in ("thread", "start_ns"))
     end = start + spans["duration_ns"].to_numpy()
-    edges = np.unique(np.concatenate([[_EVER], start, end, [-_EVER]]))
-    opens, closes = edges[:-1], edges[1:]
+    every = np.arange(threads)
+    at = pl.DataFrame({
+        "thread": np.concatenate([every, thread, thread, every]),
+        "at_ns": np.concatenate([np.full(threads, _EVER), start, end, np.full(threads, -_EVER)]),
+    }).unique().sort("thread", "at_ns")  # fmt: skip
+    owner, edges = at["thread"].to_numpy(), at["at_ns"].to_numpy()
+    same = owner[:-1] == owner[1:]
+    owner, opens, closes = owner[:-1][same], edges[:-1][same], edges[1:][same]
     size = len(start)
-    holders = nest(
-        np.zeros(size + len(opens), np.int64), np.concatenate([start, opens]), np.concatenate([end, closes])
-    )[size:]  # fmt: skip
-    rows = pl.Series(np.where((holders == NONE) | (holders >= size), NONE, holders))
-    known = pl.select(pl.when(rows >= 0).then(rows)).to_series().cast(pl.UInt32)
-    around = spans.select(pl.col("name").cast(pl.String), range_ns="duration_ns")
-    facts = around.select(pl.struct(pl.all()).gather(known).alias("range"))
-    return pl.DataFrame({"start_ns": opens, "end_ns": closes}).with_columns(facts)
+    holders = nest(np.concatenate([thread, owner]), np.concatenate([start, opens]), np.concatenate([end, closes]))
+    found = np.where(holders[size:] < size, holders[size:], NONE)
+    return pl.DataFrame({
+        "thread": pl.Series(owner, dtype=pl.UInt32), "start_ns": opens, "end_ns": closes,
+        "span": as_rows(pl.Series(found)),
+    })  # fmt: skip
