@@ -348,6 +348,21 @@ def test_steps_that_take_no_time_are_shown(tmp_path: Path, capsys: pytest.Captur
     assert "mean of 3 decode steps 0 ns" in capsys.readouterr().out
 
 
+def test_a_limit_holds_for_programs_too_and_runs_without_steps_say_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = [event for number in range(4) for event in step(1000.0 * number, number)]
+    one = [kernel(GEMM, at=0, dur=5)]
+    paths = [write_trace(tmp_path / "a" / "rank0.json", events), write_trace(tmp_path / "b" / "rank0.json", one)]
+    arguments = ["account", *map(str, paths), "--limit", "2"]
+    assert cli.main(arguments) == 0
+    assert "b\nrank 0 of 1\n" in (said := capsys.readouterr().out)
+    assert said.count("no whole steps found: see traceanalyze steps") == 1
+    assert cli.main([*arguments, "--format", "json"]) == 0
+    kinds = [row["kind"] for row in json.loads(capsys.readouterr().out)["rows"]]
+    assert kinds == ["step", "host", "class"]
+
+
 @pytest.mark.parametrize("wrong", ["3.66", "ms", "-3ms", "0ms", "3 min"])
 def test_a_time_that_is_none_is_said_in_a_line(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["account", str(SAMPLES / "cast-eager"), f"--measured-step={wrong}"]) == 2

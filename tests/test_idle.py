@@ -433,6 +433,8 @@ def test_idle_is_an_upper_bound_and_why_is_said() -> None:
     assert doubts(python_call("f.py(1): f", at=0, dur=9)) == [("stacks-recorded", 1, None)]
     lost = [launch(at=200 + 10 * i, dur=1, correlation=9 + i) for i in range(3)]
     assert doubts(*lost) == [("lost-records", 3, 3 * 55_000)]  # the middle kernel takes 55 us
+    lost = [launch(at=200 + 10 * i, dur=1, correlation=9 + i) for i in range(30)]
+    assert doubts(*lost) == [("lost-records", 30, 500_000)]  # the device was idle for no longer
     assert doubts(launch("cudaGraphLaunch", at=200, dur=1, correlation=9)) == [("lost-graphs", 1, None)]
     assert doubts(overhead(at=150, dur=40)) == [("profiler-at-work", 1, 40_000)]
 

@@ -36,11 +36,19 @@ def build(trace: Trace, found: Account, *, limit: int = 0, explain: bool = False
         command="account",
         title="Account of a step",
         sections=[_run(run, found, limit) for run in runs],
-        data={"rows": found.rows, "steps": found.totals},
+        data={"rows": _limited(found.rows, limit), "steps": found.totals},
         traces=shared.traces(devices),
         notes=shared.notes(trace),
         definitions=dict(analysis.DEFINITIONS) if explain else {},
     )
+
+
+def _limited(rows: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """The whole of each run and its first parts; 0: all."""
+    if not limit:
+        return rows
+    part = pl.col("kind") != "step"
+    return rows.filter(~part | (part.cum_sum().over("run") <= limit))
 
 
 def _run(run: dict[str, Any], found: Account, limit: int) -> Section:
@@ -48,7 +56,7 @@ def _run(run: dict[str, Any], found: Account, limit: int) -> Section:
     totals = found.totals.filter(pl.col("run") == run["run"])
     facts = [Fact("", shared.ranks_found(run))]
     if totals.is_empty():
-        return Section(own, [], title=run["run"], facts=facts, empty=_NO_STEPS)
+        return Section(own, _COLUMNS[:1], title=run["run"], facts=facts, empty=_NO_STEPS)
     step = totals.row(0, named=True)
     frame = own.with_columns(
         measured=pl.col("measured_ns_per_step").round().cast(pl.Int64),

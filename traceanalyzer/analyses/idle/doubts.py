@@ -18,7 +18,7 @@ DEFINITIONS = {
     "that it held up the host",
     "count": "how many such events",
     "at_most_ns": "idle time that this may have made, unknown where no figure can be given: lost records at the middle "
-    "length of a kernel; the piece of idle that overlaps the profiler's own rows",
+    "length of a kernel, or all idle time if that is less; the piece of idle that overlaps the profiler's own rows",
 }
 SCHEMA = pl.Schema({
     "run": pl.String(), "reason": pl.String(), "count": pl.Int64(), "at_most_ns": pl.Int64(), "text": pl.String(),
@@ -32,6 +32,12 @@ def idle_doubts(trace: Trace, gaps: pl.DataFrame) -> pl.DataFrame:
     """
     runs = trace.ranks.select("source", "run")
     rows = pl.concat([_stacks(trace, runs), _lost(trace, runs), _profiler(gaps)])
+    idle = gaps.group_by("run").agg(idle_ns=pl.col("duration_ns").sum())
+    rows = rows.join(idle, on="run", how="left").with_columns(
+        at_most_ns=pl.when(pl.col("at_most_ns").is_not_null()).then(
+            pl.min_horizontal("at_most_ns", pl.col("idle_ns").fill_null(0))
+        )
+    ).drop("idle_ns")  # fmt: skip
     busy = trace.kernels.select("source").unique().join(runs, on="source")["run"].unique()
     return rows.filter(pl.col("run").is_in(busy.implode())).sort("run", "reason")
 
