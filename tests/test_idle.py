@@ -270,6 +270,22 @@ def test_the_lowest_holder_is_that_of_a_walk_instant_by_instant(
     assert found == {gap: name for gap, name in wanted.items() if name is not None}
 
 
+@pytest.mark.parametrize("names", [("b", "a", "c"), ("a", "b", "c"), ("c", "b", "a")])
+def test_of_spans_that_are_alike_the_first_by_name_is_the_holder(names: tuple[str, ...]) -> None:
+    """In gaps 0 and 2; that of gap 1 has a shorter one, and that of gap 3 but one."""
+    spans = [(name, False, 0, at, 100) for at in (0, 200, 400) for name in names]
+    frame = pl.DataFrame(
+        [*spans, ("short", False, 0, 210, 80), ("only", False, 0, 600, 100)],
+        schema=["name", "is_range", "t", "start_ns", "duration_ns"], orient="row",
+    )  # fmt: skip
+    pieces = pl.DataFrame(
+        [(gap, 0, 200 * gap + 10, 200 * gap + 90) for gap in range(4)],
+        schema={"gap": pl.UInt32, "t": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row",
+    )  # fmt: skip
+    found = lowest_holders(frame, pieces, ["t"]).select("gap", "name").rows()
+    assert found == [(0, "a"), (1, "short"), (2, "a"), (3, "only")]
+
+
 def _crosses(at: int, dur: int, others: list[tuple[int, int]]) -> bool:
     """Whether a span overlaps another without one of them holding the other, or begins where it does."""
     return any(

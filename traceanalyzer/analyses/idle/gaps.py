@@ -13,6 +13,7 @@ from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.idle.causes import CAUSES, THREAD, own_code_of, pieces
 from traceanalyzer.analyses.idle.host import cut_by_lowest_range, lowest_holders, near
 from traceanalyzer.analyses.launched import as_rows, gathered, launched
+from traceanalyzer.analyses.like import alphabetical
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.analyses.steps.find import Found, find_steps
 from traceanalyzer.analyses.steps.markers import is_marker
@@ -200,19 +201,11 @@ def _at(edges: Ints, rows: Ints, times: Ints, rank: Ints, names: pl.Series, *, l
     many = np.searchsorted(ordered, edges[tied], "right") - first[tied]
     begins = np.cumsum(many) - many
     there = order[np.repeat(first[tied] - begins, many) + np.arange(many.sum())]
-    alphabet = _alphabetical(names.gather(rows[there]))
+    alphabet = alphabetical(names.gather(rows[there]))
     edge = np.repeat(np.arange(len(tied)), many)
     best = np.lexsort((-alphabet if last else alphabet, rank[there], edge))[begins]
     found[tied] = rows[there[best]]
     return found
-
-
-def _alphabetical(names: pl.Series) -> Ints:
-    """Names as numbers in their order, of which an unknown one is the first."""
-    codes = names.cast(pl.Categorical).to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
-    _, index, number = np.unique(codes, return_index=True, return_inverse=True)
-    place = names.gather(index).cast(pl.String).fill_null("").rank("dense").cast(pl.Int64).to_numpy()
-    return place[number]
 
 
 def _with_calls(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:

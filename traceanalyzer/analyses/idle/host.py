@@ -9,6 +9,7 @@ import polars as pl
 from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.exclusive import cut_at
 from traceanalyzer.analyses.launched import as_rows, gathered
+from traceanalyzer.analyses.like import alphabetical
 from traceanalyzer.analyses.nesting import NONE, call_order, nest
 
 Ints = npt.NDArray[np.int64]
@@ -133,20 +134,13 @@ def _best(gap: Ints, span: Ints, spans: pl.DataFrame, own_ns: Ints) -> Ints:
             same_gap[1:] = same
     firsts = np.flatnonzero(~same_gap)
     best = order[firsts]
-    followed = np.flatnonzero(np.append(alike, False)[firsts + 1])
-    for place in followed:
-        best[place] = _first_by_name(order, alike, int(firsts[place]), span, spans)
+    run = np.cumsum(~alike)  # rows that are alike in all have the same number
+    tied = np.flatnonzero(run == np.repeat(run[firsts], np.diff(firsts, append=len(order))))
+    if len(tied) > len(firsts):
+        rows = order[tied]
+        by_name = np.lexsort((rows, alphabetical(spans["name"].gather(span[rows])), gap[rows]))
+        best = rows[by_name][np.flatnonzero(np.diff(gap[rows], prepend=-1))]
     return best
-
-
-def _first_by_name(order: Ints, alike: npt.NDArray[np.bool_], first: int, span: Ints, spans: pl.DataFrame) -> int:
-    """Of rows that are alike in all else, from the first of them on, the one whose name is first."""
-    last = first + 1
-    while last < len(order) and alike[last]:
-        last += 1
-    rows = order[first:last]
-    names = spans["name"].gather(span[rows]).cast(pl.String).to_list()
-    return int(min(zip(names, rows.tolist(), strict=True), key=lambda each: (each[0] or "", each[1]))[1])
 
 
 def _open_at(start: Ints, end: Ints, points: Ints) -> tuple[Ints, Ints]:
