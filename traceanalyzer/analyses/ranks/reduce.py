@@ -13,7 +13,8 @@ from traceanalyzer.analyses.ranks.groups import Group, Member, find_groups
 from traceanalyzer.analyses.ranks.measure import RATES, SUMS, TABLE, Paired, measured
 from traceanalyzer.analyses.ranks.numbered import Codes, MemberCalls, numbered
 from traceanalyzer.analyses.ranks.pairing import Ints, Pairing, pair
-from traceanalyzer.analyses.ranks.part import Kind
+from traceanalyzer.analyses.ranks.part import COMMUNICATION, Kind
+from traceanalyzer.classify.rules import CLASSES
 
 #: Rows of the table of collectives; of more, those of the longest waits are kept.
 MOST_ROWS = 200_000
@@ -29,6 +30,8 @@ class Reduced:
     shifts: Sequence[int]
     """What is added to the number of a member's step, so that steps of one number are the same step."""
     kinds: Sequence[Kind]
+    per_step: pl.DataFrame
+    """The parts' `steps` with `member`, `compute_ns`, `exposed_ns`; steps of one number are one step, -1 is none."""
     sums: pl.DataFrame
     """`SUMS` of the groups that hold; step -1 is outside of all steps."""
     collectives: pl.DataFrame
@@ -52,11 +55,24 @@ def reduce_run(members: Sequence[Member]) -> Reduced:
     sound = [each for each in results if each.paired.holds]
     table = pl.concat([each.table for each in results]) if results else pl.DataFrame(schema=TABLE)
     return Reduced(
-        members, groups, aligned, shifts, codes.kinds,
+        members, groups, aligned, shifts, codes.kinds, _per_step(members, shifts),
         sums=pl.concat([each.sums for each in sound]) if sound else pl.DataFrame(schema=SUMS),
         collectives=table,
         rates=pl.concat([each.rates for each in sound]) if sound else pl.DataFrame(schema=RATES),
         left_out=whole - table.height,
+    )  # fmt: skip
+
+
+def _per_step(members: Sequence[Member], shifts: Sequence[int]) -> pl.DataFrame:
+    """Times of every member and step, in one piece."""
+    whole = pl.concat([member.part.steps for member in members], rechunk=True)
+    heights = [member.part.steps.height for member in members]
+    classes = [name for name in CLASSES if name not in (COMMUNICATION, "memory")]
+    step = pl.col("step").cast(pl.Int64) + pl.Series(np.repeat(np.array(shifts, np.int64), heights))
+    return whole.with_columns(
+        member=pl.Series(np.repeat(np.arange(len(members), dtype=np.uint32), heights)), step=step.fill_null(-1),
+        compute_ns=pl.sum_horizontal(f"{name}_ns" for name in classes),
+        exposed_ns=pl.col("busy_ns") - pl.col("work_ns"),
     )  # fmt: skip
 
 

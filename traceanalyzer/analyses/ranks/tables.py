@@ -8,7 +8,6 @@ import polars as pl
 
 from traceanalyzer.analyses.ranks import detail
 from traceanalyzer.analyses.ranks.groups import stage_of
-from traceanalyzer.analyses.ranks.part import COMMUNICATION
 from traceanalyzer.analyses.ranks.reduce import Reduced
 from traceanalyzer.analyses.ranks.verdict import own_behind
 from traceanalyzer.classify.names import short_name
@@ -115,23 +114,9 @@ def units(run: Reduced) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _per_step(run: Reduced) -> pl.DataFrame:
-    """Times of every member and step; -1 is what belongs to none."""
-    classes = [name for name in CLASSES if name not in (COMMUNICATION, "memory")]
-    frames = [
-        member.part.steps.with_columns(
-            member=pl.lit(number, pl.UInt32), step=(pl.col("step").cast(pl.Int64) + shift).fill_null(-1),
-            compute_ns=pl.sum_horizontal(f"{name}_ns" for name in classes),
-            exposed_ns=pl.col("busy_ns") - pl.col("work_ns"),
-        )
-        for number, (member, shift) in enumerate(zip(run.members, run.shifts, strict=True))
-    ]  # fmt: skip
-    return pl.concat(frames)
-
-
 def class_rows(run: Reduced) -> pl.DataFrame:
     names = [f"{name}_ns" for name in CLASSES]
-    totals = _per_step(run).group_by("member").agg(pl.col(names).sum())
+    totals = run.per_step.group_by("member").agg(pl.col(names).sum())
     rows = totals.unpivot(names, index="member", variable_name="class", value_name="total_ns").with_columns(
         pl.col("class").str.strip_suffix("_ns")
     )
@@ -150,7 +135,7 @@ def rank_rows(run: Reduced) -> pl.DataFrame:
         schema={"member": pl.UInt32, "path": pl.String, "span_ns": pl.Int64, "busy_ns": pl.Int64, "idle_ns": pl.Int64},
         orient="row",
     )  # fmt: skip
-    work = _per_step(run).group_by("member").agg(pl.col("compute_ns", "communication_ns", "exposed_ns").sum())
+    work = run.per_step.group_by("member").agg(pl.col("compute_ns", "communication_ns", "exposed_ns").sum())
     waits = run.sums.group_by("member").agg(pl.exclude("group", "step").sum())
     own = own_behind(run).group_by("member").agg(pl.col("own_behind_ns").sum())
     joined = units(run).join(times, on="member").join(work, on="member", how="left")
@@ -160,7 +145,7 @@ def rank_rows(run: Reduced) -> pl.DataFrame:
 def step_rows(run: Reduced) -> pl.DataFrame:
     waits = run.sums.group_by("member", "step").agg(pl.exclude("group").sum())
     key = ["member", "step"]
-    rows = _per_step(run).join(waits, on=key, how="left").join(own_behind(run), on=key, how="left")
+    rows = run.per_step.join(waits, on=key, how="left").join(own_behind(run), on=key, how="left")
     there = (pl.col("step") >= 0) | (pl.col("wall_ns") > 0) | (pl.col("kernels") > 0)
     named = units(run).join(rows.filter(there), on="member").sort("member", "step")
     return named.with_columns(step=pl.when(pl.col("step") >= 0).then("step"))
@@ -172,7 +157,7 @@ def stage_rows(run: Reduced) -> pl.DataFrame:
     if len(set(stages.values()) - {None}) < 2:
         return pl.DataFrame(schema=STAGES)
     names = pl.DataFrame(list(stages.items()), schema={"member": pl.UInt32, "stage": pl.Int32}, orient="row")
-    whole = _per_step(run).filter((pl.col("step") >= 0) & pl.col("mark").is_null())
+    whole = run.per_step.filter((pl.col("step") >= 0) & pl.col("mark").is_null())
     rows = whole.join(names, on="member").join(units(run), on="member").drop_nulls("stage")
     sums = rows.group_by("run", "stage").agg(
         ranks=pl.col("rank").drop_nulls().unique().sort(), steps=pl.col("step").n_unique().cast(pl.Int64),

@@ -84,11 +84,7 @@ def _walls(run: Reduced) -> tuple[list[int], Floats]:
     What lies in no step has what is left of the span, or all of it where there are no steps.
     """
     numbers = sorted(run.sums["step"].unique().to_list())
-    parts = []
-    for member, shift in zip(run.members, run.shifts, strict=True):
-        rows = member.part.steps
-        parts.append(rows.select(step=(pl.col("step").cast(pl.Int64) + shift).fill_null(-1), wall_ns="wall_ns"))
-    walls = dict(pl.concat(parts).group_by("step").agg(pl.col("wall_ns").median()).iter_rows())
+    walls = dict(run.per_step.group_by("step").agg(pl.col("wall_ns").median()).iter_rows())
     return numbers, np.array([float(walls.get(number) or 0.0) for number in numbers])
 
 
