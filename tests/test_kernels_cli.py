@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 from collections.abc import Iterator
@@ -36,12 +37,26 @@ def test_without_a_gpu_one_line_and_exit_code_4(
         raise NeedsGpuError("no NVIDIA GPU was found here")
 
     monkeypatch.setattr(checks, "backend", absent)
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    hide(monkeypatch, "torch")
     assert cli.main(["kernels", command, "-q"]) == 4
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 1
     assert "GPU" in said.err or "torch" in said.err
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    """Make a module one that is not installed."""
+    real = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == module else real(name, *rest))
+
+
+def test_a_checkout_without_symbolic_links_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide(monkeypatch, "traceanalyzer.kernels")
+    assert cli.main(["kernels", "list"]) == 2
+    assert "made without symbolic links" in capsys.readouterr().err
 
 
 def test_an_unknown_kernel_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,8 +23,16 @@ def command(ctx: click.Context) -> None:
     GPU code for bottlenecks that traces show, compiled at run time for the GPU at hand. bench needs torch, and both
     check and bench need a GPU; without one the exit code is 4.
     """
+    import importlib.util
+
+    from traceanalyzer.errors import UsageError
+
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+    elif importlib.util.find_spec("traceanalyzer.kernels") is None:
+        raise UsageError(
+            "the kernels are not here: this checkout was made without symbolic links, and traceanalyzer/kernels is one"
+        )
 
 
 def _names(command: _Command) -> _Command:
