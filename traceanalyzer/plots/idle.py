@@ -111,11 +111,11 @@ def _hosts(rows: pl.DataFrame) -> dict[tuple[Any, Any, str], tuple[str, int]]:
 
 def _bar_text(cause: str, device: dict[str, Any], hosts: dict[tuple[Any, Any, str], tuple[str, int]], room: int) -> str:
     share = device[f"{cause}_ns"] / device["duration_ns"]
-    text = f"{cause} {share:.0%}"
+    text = f"{cause} {formats.share(share, 0)}"
     host, amount = hosts.get((device["path"], device["device"], cause), ("", 0))
     if amount > device[f"{cause}_ns"] / 2 and room - len(text) > 8:
         text = f"{text}: {canvas.name(host, room - len(text) - 2)}"
-    return text if len(text) <= max(room, 6) else f"{share:.0%}"
+    return text if len(text) <= max(room, 6) else f"{formats.share(share, 0)}"
 
 
 def _draw_lengths(axes: Axes, lengths: pl.DataFrame) -> None:
@@ -148,7 +148,7 @@ def _title(rows: pl.DataFrame) -> str:
     total = int(rows["duration_ns"].sum())
     sums = {cause: int(rows[f"{cause}_ns"].sum()) for cause in CAUSES}
     cause = max(sums, key=lambda each: sums[each])
-    text = f"{sums[cause] / total:.0%} of {formats.ns(total)} idle is {cause}"
+    text = f"{formats.share(sums[cause] / total, 0)} of {formats.ns(total)} idle is {cause}"
     named = rows.filter(pl.col("cause") == cause).drop_nulls("host_op").group_by("host_op").agg(
         pl.col(f"{cause}_ns").sum()
     ).sort(f"{cause}_ns", "host_op", descending=[True, False])  # fmt: skip

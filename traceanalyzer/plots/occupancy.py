@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from traceanalyzer import formats
 from traceanalyzer.choices import PlotFormat
 from traceanalyzer.plots import canvas
 from traceanalyzer.plots.palette import (
@@ -139,7 +140,8 @@ def _title(dots: Sequence[_Dot]) -> str:
     if worst is None:
         return f"No compute kernel of {LARGE_SHARE:.0%} or more of the time fills less than {LOW_FILL:.0%} of the SMs"
     name = middle(worst.name, _LONGEST_IN_TITLE)
-    return f"{name} fills {worst.fill:.0%} of the SMs and takes {worst.share:.0%} of the kernel time"
+    fill, share = (formats.share(value, 0) for value in (worst.fill, worst.share))
+    return f"{name} fills {fill} of the SMs and takes {share} of the kernel time"
 
 
 def _not_drawn(rows: pl.DataFrame) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from traceanalyzer import formats
 from traceanalyzer.choices import PlotFormat
 from traceanalyzer.hardware.rates import Rates
 from traceanalyzer.plots import canvas
@@ -123,7 +124,7 @@ def _draw_bar(axes: Axes, bar: _Bar, top: float) -> None:
         )  # fmt: skip
     if bar.share < _LABELLED:
         return
-    reached = "unknown" if bar.reached is None else f"{bar.reached:.0%} of the roof"
+    reached = "unknown" if bar.reached is None else f"{formats.share(bar.reached, 0)} of the roof"
     words = [middle(bar.name, _LONGEST_NAME), bar.rate, reached]
     weight = "bold" if bar.standing_out else "normal"
     axes.text(
@@ -136,10 +137,11 @@ def _draw_bar(axes: Axes, bar: _Bar, top: float) -> None:
 def _title(bars: Sequence[_Bar]) -> str:
     worst = next((bar for bar in bars if bar.standing_out), None)
     if worst is not None:
-        return f"{middle(worst.name, 40)}: {worst.share:.0%} of the time at {worst.reached:.0%} of the roof"
+        share, reached = (formats.share(value, 0) for value in (worst.share, worst.reached))
+        return f"{middle(worst.name, 40)}: {share} of the time at {reached} of the roof"
     known = sum(bar.share for bar in bars if bar.reached is not None)
     if known < 0.5:
-        return f"How near the roof is, is known of {known:.0%} of the time"
+        return f"How near the roof is, is known of {formats.share(known, 0)} of the time"
     return f"Nothing with {_LARGE:.0%} or more of the time is below {_LOW:.0%} of the roof"
 
 

@@ -133,7 +133,7 @@ def _title(rows: pl.DataFrame) -> str:
     )  # fmt: skip
     if most.is_empty() or not most["share_of_growth"][0]:
         return f"A step grows by {formats.ns(round(step['slope_ns_per_token'] * _K))} each 1k tokens"
-    return f"{canvas.name(most['component'][0], 50)} is {most['share_of_growth'][0]:.0%} of the growth"
+    return f"{canvas.name(most['component'][0], 50)} is {formats.share(most['share_of_growth'][0], 0)} of the growth"
 
 
 def _apart(ticks: list[int], reach: int) -> list[int]:

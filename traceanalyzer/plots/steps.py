@@ -156,7 +156,7 @@ def _title(steps: pl.DataFrame, parts: pl.DataFrame) -> str:
     )  # fmt: skip
     if name == "idle:host_busy" and hosts.height and hosts["total_ns"][0] > amount / 2:
         what, amount = f"idle behind {canvas.name(hosts['host_op'][0], 40)}", hosts["total_ns"][0]
-    return f"A step takes {formats.ns(middle_ns)}; {amount / total:.0%} is {what}"
+    return f"A step takes {formats.ns(middle_ns)}; {formats.share(amount / total, 0)} is {what}"
 
 
 def _below(steps: pl.DataFrame, left_out: int) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from traceanalyzer import formats
 from traceanalyzer.analyses.timeline import ORDER, Timeline
 from traceanalyzer.choices import PlotFormat
 from traceanalyzer.plots import canvas
@@ -151,7 +152,8 @@ def _title(what: Timeline) -> str:
             "covered_ns", "name", descending=[True, False]
         )  # fmt: skip
         name, covered = classes.row(0)
-        return f"The GPU is busy for {1 - share:.0%} of the time, {covered / total:.0%} with {name or 'unknown work'}"
+        busy, most = formats.share(1 - share, 0), formats.share(covered / total, 0)
+        return f"The GPU is busy for {busy} of the time, {most} with {name or 'unknown work'}"
     host = what.gaps.drop_nulls("host_op").group_by("host_op").agg(pl.col("host_busy_ns").sum()).sort(
         "host_busy_ns", "host_op", descending=[True, False]
     )  # fmt: skip
@@ -159,7 +161,7 @@ def _title(what: Timeline) -> str:
     named = host.head(1)
     if why == "host_busy" and named.height and named["host_busy_ns"][0] > 0.3 * total * share:
         why = f"host_busy, {middle(named['host_op'][0], 60)}"
-    return f"The GPU is idle for {share:.0%} of the time: {why}"
+    return f"The GPU is idle for {formats.share(share, 0)} of the time: {why}"
 
 
 def _below(what: Timeline, lanes: pl.DataFrame) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from traceanalyzer import formats
 from traceanalyzer.analyses import overview
 from traceanalyzer.analyses import steps as analysis
 from traceanalyzer.analyses.idle import CAUSES
@@ -103,7 +104,7 @@ def _found(steps: pl.DataFrame) -> list[Fact]:
     """By what the steps were found, and how sure that is."""
     facts = []
     for found_by, confidence in steps.group_by("found_by").agg(pl.col("confidence").min()).sort("found_by").iter_rows():
-        sure = "" if found_by == "marker" else f" (confidence {confidence:.0%})"
+        sure = "" if found_by == "marker" else f" (confidence {formats.share(confidence, 0)})"
         facts.append(Fact("steps by", f"{_FOUND_BY[found_by]}{sure}"))
     return facts
 
@@ -115,7 +116,7 @@ def _largest(rows: pl.DataFrame) -> pl.Series:
     for row in rows.select(classes).iter_rows(named=True):
         total = sum(row.values())
         name = max(classes, key=lambda each: row[each]) if total else None
-        texts.append(None if name is None else f"{name.removesuffix('_ns')} {row[name] / total:.0%}")
+        texts.append(None if name is None else f"{name.removesuffix('_ns')} {formats.share(row[name] / total, 0)}")
     return pl.Series("largest", texts, dtype=pl.String)
 
 
@@ -127,5 +128,5 @@ def _why_idle(rows: pl.DataFrame) -> pl.Series:
     texts = []
     for idle, *pieces in rows.select("idle_ns", *columns).iter_rows():
         amount, cause = max(zip((piece or 0 for piece in pieces), CAUSES, strict=True))
-        texts.append(f"{cause} {amount / idle:.0%}" if idle and amount else None)
+        texts.append(f"{cause} {formats.share(amount / idle, 0)}" if idle and amount else None)
     return pl.Series("why_idle", texts, dtype=pl.String)
