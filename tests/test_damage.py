@@ -205,6 +205,38 @@ def test_members_that_a_damaged_one_ran_into_are_read(tmp_path: Path) -> None:
     assert names(trace)[-(39 - behind) :] == NAMES[behind + 1 :]
 
 
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("size", [300, 16_000])
+@pytest.mark.parametrize("layout", ["kineto-new", "compact"])
+@pytest.mark.parametrize("garbage", ['}, [ {"ph": "X", "nam', '"ac2g" : [ {"ph": "X", "ca'])
+def test_what_a_damaged_member_gave_begins_no_other_trace(tmp_path: Path, layout: str, size: int, garbage: str) -> None:
+    """Found by damaging at random: it repeated a part of the text before that looked like the start of a bare list, of
+    an unknown rank, and all that followed was left out."""
+    text = TEXTS[layout].encode()
+    at, behind = text.index(b'"k9"'), text.rindex(b"{", 0, text.index(b'"k12"'))
+    damaged = bytearray(gzip.compress(garbage.encode() * 2 + text[at : at + 40], 0))
+    damaged[-4:] = b"\xff" * 4  # a wrong length
+    data = gzip.compress(text[:at]) + bytes(damaged[:-9]) + gzip.compress(text[behind:])
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, data)
+    assert [name for name in names(trace) if name in NAMES] == [*NAMES[:9], *NAMES[12:]]
+    assert {"gzip-damaged", "gzip-resumed"} <= codes(trace).keys()
+    assert "other-rank-inside" not in codes(trace)
+    assert trace.ranks["rank"].item() == 3
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_list_of_another_trace_is_one_beside_a_damaged_member_too(tmp_path: Path) -> None:
+    """A writer was killed and another one wrote a bare list behind, of which a later part is damaged."""
+    text, other = a_trace("compact", 0, 20), a_trace("bare", 20, 20)
+    cut, middle, behind = text.index('"k7"'), other.index('"k24"'), other.rindex("{", 0, other.index('"k30"'))
+    damaged = gzip.compress(other[middle : middle + 90].encode(), 0)[:-9]
+    data = gzip.compress((text[:cut] + other[:middle]).encode()) + damaged + gzip.compress(other[behind:].encode())
+    trace = read_bytes(tmp_path, data)
+    assert names(trace) == NAMES[:7]
+    assert {"gzip-resumed", "other-rank-inside"} <= codes(trace).keys()
+
+
 def test_what_a_damaged_member_gave_may_be_wrong(tmp_path: Path) -> None:
     """A flipped bit in deflated data changes text before it is noticed: only the checksum tells, at the end."""
     text = TEXTS["compact"].encode()
@@ -448,6 +480,40 @@ def test_a_damaged_separator_costs_at_most_the_event_before_it(tmp_path: Path, s
 
 
 @pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("size", [41, 100_000])
+@pytest.mark.parametrize("layout", ["bare", "compact", "kineto-new"])
+@pytest.mark.parametrize(
+    "remains",
+    ['"0", "", "False"], "x": [[], [1, 2]], "y": 678}}', '224, 224]], "y": [true]}}', '], "x": [""], "y": 1}}'],
+)
+def test_the_rest_of_an_event_that_lost_its_beginning_does_not_end_the_array(
+    tmp_path: Path, layout: str, size: int, remains: str
+) -> None:
+    """Found by damaging at random: its args ended with a bracket behind which an object seemed to go on."""
+    text = TEXTS[layout]
+    start, end = text.rindex("{", 0, text.index('"k7"')), _event_end(text, text.index('"k7"')) + 1
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, (text[:start] + remains + text[end:]).encode())
+    assert names(trace) == [*NAMES[:7], *NAMES[8:]]
+    assert codes(trace).keys() - {"not-an-event"} == {"damaged-event"}
+    assert trace.ranks["rank"].item() == (None if layout == "bare" else 3)
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("size", [41, 100_000])
+@pytest.mark.parametrize("last", ["null", "1", '"x"'])
+def test_an_array_may_end_with_what_is_no_event(tmp_path: Path, size: int, last: str) -> None:
+    """The object goes on behind it, and so may other traces."""
+    text = a_trace("kineto-old", 0, 5)
+    end = _event_end(text, text.index('"k4"')) + 1
+    both = text[:end] + ", " + last + text[end:] + a_trace("compact", 5, 5, rank=1)
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, both.encode())
+    assert names(trace) == NAMES[:5]
+    assert codes(trace) == {"not-an-event": 1, "other-rank-inside": 1}
+
+
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, -(10**400), 10**400])
 def test_ids_beyond_64_bits_are_unknown(tmp_path: Path, number: int) -> None:
     """Found by damaging at random: one far below made the file unreadable."""
@@ -478,6 +544,20 @@ def test_damage_costs_its_own_length(tmp_path: Path, damage: str) -> None:
         trace = read_bytes(tmp_path, text.encode(), name=f"{count}.json")
         seconds.append(time.process_time() - began)
         assert trace.kernels.height >= count * 9 // 10 - 1
+    assert seconds[1] < 8 * seconds[0] + 1
+
+
+@pytest.mark.parametrize("rest", ["]", "1],"])
+def test_brackets_in_damage_cost_their_length(tmp_path: Path, rest: str) -> None:
+    """Each of them might end the array, and an event is looked for behind it."""
+    text = TEXTS["compact"]
+    start, end = text.rindex("{", 0, text.index('"k7"')), _event_end(text, text.index('"k7"'))
+    seconds = []
+    for count in (10_000, 40_000):
+        began = time.process_time()
+        trace = read_bytes(tmp_path, (text[:start] + "1" + rest * count + text[end:]).encode(), name=f"{count}.json")
+        seconds.append(time.process_time() - began)
+        assert names(trace) == [*NAMES[:7], *NAMES[8:]]
     assert seconds[1] < 8 * seconds[0] + 1
 
 
@@ -627,6 +707,19 @@ def test_remains_that_look_like_an_event_are_not_read(tmp_path: Path, size: int,
     """Found by damaging at random: a brace in a name of the longer trace stood behind the shorter one."""
     shorter, longer = a_trace("bare", 0, 20), a_trace("bare", 20, 40)
     remains = begin + longer[longer.index(",", longer.index('"k45"')) :]
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, (shorter + remains).encode())
+    assert names(trace) == NAMES[:20]
+    assert codes(trace).keys() - {"damaged-metadata"} == {"trailing-text"}
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("size", [41, 100_000])
+@pytest.mark.parametrize("args", ['{"External id": 381, "Ev Idx": 380}', '{"name": "python"}', '{"": "\\q"}'])
+def test_remains_that_begin_with_the_args_of_an_event_are_not_read(tmp_path: Path, size: int, args: str) -> None:
+    """Found by damaging at random: the brace behind the shorter trace made its bracket a stray one."""
+    shorter, longer = a_trace("bare", 0, 20), a_trace("bare", 20, 40)
+    remains = "\n " + args + longer[_event_end(longer, longer.index('"k45"')) :]
     with chunks(size, 700):
         trace = read_bytes(tmp_path, (shorter + remains).encode())
     assert names(trace) == NAMES[:20]

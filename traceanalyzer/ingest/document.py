@@ -18,7 +18,7 @@ from json import JSONDecodeError
 from typing import Any, Literal, Protocol
 
 from traceanalyzer.errors import NotATraceError, UnreadableError
-from traceanalyzer.ingest.later import LaterTraces, ReadAgainError, find_head
+from traceanalyzer.ingest.later import Head, LaterTraces, ReadAgainError, find_head
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.repair import KINDS, LONGEST_ENTRY, NeedsMoreText, Repaired, repair
 from traceanalyzer.ingest.source import Text
@@ -41,9 +41,12 @@ _EVENT_BEGINS = re.compile(r"(\}\s*,\s*)?(\{)\s*\"(?:ph|name|cat|args|pid|tid|ts
 #: Where the text between two events is damaged as well, so many places are tried.
 _MOST_TRIES = 20
 _ARRAY_ENDS = re.compile(r"\}\s*(\])\s*(?:\}|,\s*\"|$)")
-#: No array of events ends where another object follows (at the end of the text: where one may follow), or where an
+#: No array of events ends where another event follows (at the end of the text: where one may follow), or where an
 #: event goes on that lost its brace, behind a comma. (Without one, it is the rest of a longer trace behind a shorter.)
 _STRAY_BRACKET = re.compile(r"\]\s*(?:,?\s*(?P<object>\{)\s*(?:\"|\Z)|\"(?:ph|name|cat|args|pid|tid|ts|dur)\"\s*:)")
+_BEGINS_AS_EVENT = re.compile(r"\{\s*(?:\"(?:ph|name|cat|args|pid|tid|ts|dur)\"\s*:|\Z)")
+#: Between two events, or where a list of objects begins, which may be another trace.
+_BETWEEN_EVENTS = re.compile(r"\}\s*,\s*(\{)\s*\"(?:ph|name|cat|args|pid|tid|ts|dur)\"\s*:|\[\s*\{")
 #: Nor are events lists of events.
 _OPENING_BRACKET = re.compile(r"\[\s*\{")
 #: What follows an array in its object, and no array that is a trace of its own.
@@ -176,6 +179,8 @@ class Document:
         self._bytes_read = 0
         self._at = 0
         self._began: Callable[[], None] = lambda: None
+        self._met_list = False
+        """Whether a list of events inside an object's was taken for another trace."""
         self._forget_the_trace_before()
 
     def _forget_the_trace_before(self) -> None:
@@ -187,6 +192,10 @@ class Document:
         self._awaits_entry = True
         """Whether an entry has to follow: where a list of events does, its bracket is a stray one, unless another trace
         begins there. Behind damage, or without a comma before it, it is another trace in any case."""
+        self._behind_no_event = False
+        """Whether the entry before is no object: what is left of an event that lost its beginning may read so."""
+        self._event_at = -1
+        """Where, in the text at hand, the last event stands that was looked for ahead."""
         self._passed_bracket = False
         """Whether a bracket was passed over that may have begun another trace."""
 
@@ -382,7 +391,7 @@ class Document:
             taken = self._into.take(buffer.bytes, buffer.start, buffer.end)
             if taken > buffer.start:
                 buffer.start, careful = taken, self._into.patience
-                self._awaits_entry = _ends_with_comma(buffer.bytes, taken)
+                self._awaits_entry, self._behind_no_event = _ends_with_comma(buffer.bytes, taken), False
                 continue
             end, state = self._take_one_by_one(buffer, careful, final=final)
             if state != "more":
@@ -399,7 +408,7 @@ class Document:
         another trace, and what is in doubt is left out."""
         text = self._more(text, _LONGEST_MARK) if len(text) < _LONGEST_MARK else text
         if not _OBJECT_GOES_ON.match(text):
-            raise ReadAgainError(lists_are_traces=True)
+            raise ReadAgainError(lists="traces")
         return text
 
     def _behind(self, buffer: _Buffer, end: int) -> str:
@@ -441,19 +450,17 @@ class Document:
         """Decode entry by entry, about `most` characters of them; gives where it stopped, and whether the array
         (or, in the `final` text, everything) ended there, or another trace begins."""
         position, readable = 0, _readable(text)
+        self._event_at = -1
         while position < most:
             position = self._skip(text, position)
             following = text[position : position + 1]
             if following == "]":
                 if not final and not _AFTER_ARRAY.match(text, position, len(text) - _LONGEST_MARK):
                     return position, "more"  # what follows tells whether it is the end
-                stray = _STRAY_BRACKET.match(text, position)
-                if stray and not stray["object"] and not self._awaits_entry:
-                    stray = None
-                head = find_head(text, stray.start("object"), here=True) if stray and stray["object"] else None
-                if head and not head.sure and not final:
+                ends = self._ends_array(text, position, final=final)
+                if ends is None:
                     return position, "more"
-                if not stray or (head and head.sure):
+                if ends:
                     return position + 1, "ended"
                 position = self._pass_over(text, position)
                 continue
@@ -464,6 +471,7 @@ class Document:
             head = find_head(text, position, here=True)
             if head and head.sure and (following == "{" or self._begins_traces()):
                 self._cut("is broken off inside the event array, where another trace begins")
+                self._met_list |= following == "[" and not self._is_array
                 return position, "another"
             if head and not head.sure and not final:
                 return position, "more"
@@ -482,13 +490,13 @@ class Document:
                 resumed = self._resume(readable, position, error, final=final)
                 if resumed is None:
                     return (len(text), "ended") if final else (position, "more")
-                position, self._awaits_entry = resumed, False
+                position, self._awaits_entry, self._behind_no_event = resumed, False, False
                 continue
             value = self._checked(value, text, position, end)
             if constants := self._strict.constants:
                 self._count("not-a-number", KINDS["not-a-number"], text, position, constants)
             self._into.entry(value)
-            position, self._awaits_entry = end, False
+            position, self._awaits_entry, self._behind_no_event = end, False, not isinstance(value, dict)
         return self._skip(text, position), "more"
 
     def _skip(self, text: str, position: int) -> int:
@@ -499,7 +507,49 @@ class Document:
 
     def _begins_traces(self) -> bool:
         """Whether a list of events among the events is another trace."""
-        return self._is_array or not self._awaits_entry or self._later.lists_are_traces
+        if self._is_array or self._later.lists != "by place":
+            return self._is_array or self._later.lists == "traces"
+        return not self._awaits_entry
+
+    def _ends_array(self, text: str, position: int, *, final: bool) -> bool | None:
+        """Whether the array ends with a closing bracket; None where the text that follows tells."""
+        may_wait = not final and len(text) - position < LONGEST_ENTRY
+        found = _STRAY_BRACKET.match(text, position)
+        if found and found["object"]:
+            begins = self._begins_event(text, found.start("object"), final=final, may_wait=may_wait)
+            return None if begins is None else not begins
+        if found and self._awaits_entry:
+            return False
+        if not self._awaits_entry and not self._behind_no_event:
+            return True
+        # not behind an event: it may be what is left of one that lost its beginning
+        if self._event_at <= position:
+            self._event_at = self._following_event(text, position)
+        follows = self._event_at > position
+        return None if not follows and may_wait else not follows
+
+    def _begins_event(self, text: str, position: int, *, final: bool, may_wait: bool) -> bool | None:
+        """Whether an object is an event, or seems to be a damaged one; None where the text that follows tells."""
+        head = find_head(text, position, here=True)
+        if head and (head.sure or not final):
+            return False if head.sure else None
+        try:
+            value, _ = self._decode(text, position)
+        except _DECODING_ERRORS as error:
+            if may_wait and _may_go_on(error, text, position):
+                return None
+            return _BEGINS_AS_EVENT.match(text, position) is not None
+        return isinstance(value.get("ph"), str)
+
+    def _following_event(self, text: str, position: int) -> int:
+        """Where a whole event follows behind the end of an object; -1 if none does before a list that may be another
+        trace."""
+        for tries, place in enumerate(_BETWEEN_EVENTS.finditer(text, position)):
+            if place[1] is None or tries == _MOST_TRIES:
+                break
+            if self._is_event(text, place.start(1)):
+                return place.start(1)
+        return -1
 
     def _pass_over(self, text: str, position: int) -> int:
         """Count a bracket that belongs to nothing; gives where to go on."""
@@ -521,7 +571,7 @@ class Document:
                 return None
             repaired = None
         following = self._next_place(text, position, may_wait=may_wait) if repaired is None else repaired.end
-        head = find_head(text, position + 1, following)
+        head = self._head_inside(text, position + 1, following)
         if head and (head.sure or may_wait):
             if not head.sure:
                 return None
@@ -535,6 +585,14 @@ class Document:
         self.whole = False
         self._count("damaged-event", f"events that are not JSON were dropped ({_reason(error)})", text, position)
         return len(text) if following is None else following
+
+    def _head_inside(self, text: str, start: int, end: int | None) -> Head | None:
+        """The first place from `start` to `end` where another trace begins, or may begin, inside damage."""
+        head = find_head(text, start, end)
+        while head and text[head.at] == "[" and self._later.lists == "stray" and not self._is_array:
+            self._passed_bracket = True
+            head = find_head(text, head.at + 1, end)
+        return head
 
     def _next_place(self, text: str, position: int, *, may_wait: bool) -> int | None:
         """Where to go on behind a damaged entry: at the next event; where there is none, at the end of the array, or at
@@ -622,7 +680,14 @@ class Document:
                 self.metadata = {**metadata, **self.metadata}
             else:
                 self.whole = False
+        self._doubt_lists_in_damage()
         self._later.finish(self._losses)
+
+    def _doubt_lists_in_damage(self) -> None:
+        """What a damaged gzip member gives may look like the start of a list of events. Raises `ReadAgainError` where
+        that was taken for another trace, to see whether the object goes on behind its array all the same."""
+        if self._met_list and "gzip-resumed" in self._losses and self._later.lists == "by place":
+            raise ReadAgainError(lists="stray")
 
     def _begin_later(self, first: dict[str, Any], metadata: dict[str, Any]) -> None:
         judgement = self._later.begin(first, metadata)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.values import to_integer
@@ -29,6 +29,11 @@ _PHASE_KEY = re.compile(r'"ph"\s*:')
 _LONGEST_HEAD = 1 << 18
 #: Bases that are further apart than this are no two recordings of one machine.
 _LARGEST_SHIFT = 10**18
+
+
+#: What a list of events among the events of an object is: another trace unless an entry is due there, or always
+#: another trace, or always behind a stray bracket.
+Lists = Literal["by place", "traces", "stray"]
 
 
 class Head(NamedTuple):
@@ -85,19 +90,19 @@ class Judgement(NamedTuple):
 class ReadAgainError(Exception):
     """What later traces are was known too late: the file is to be read again with that knowledge, as `later`."""
 
-    def __init__(self, known: Sequence[Identity] = (), *, lists_are_traces: bool = False) -> None:
+    def __init__(self, known: Sequence[Identity] = (), *, lists: Lists = "by place") -> None:
         super().__init__("what stands in the file is known only behind it")
-        self.later = LaterTraces(known, lists_are_traces=lists_are_traces)
+        self.later = LaterTraces(known, lists=lists)
 
 
 class LaterTraces:
     """Judges the later traces of one file, in their order."""
 
-    def __init__(self, known: Sequence[Identity] = (), *, lists_are_traces: bool = False) -> None:
-        """`known`: what an earlier reading found, for each later trace. `lists_are_traces`: a list of events among the
-        events of an object is another trace, and its bracket no stray one, as an earlier reading found at its end."""
+    def __init__(self, known: Sequence[Identity] = (), *, lists: Lists = "by place") -> None:
+        """`known`: what an earlier reading found, for each later trace. `lists`: what a list of events among the events
+        of an object is, as an earlier reading found at its end, or wants to know."""
         self._known = known
-        self.lists_are_traces = lists_are_traces
+        self.lists: Lists = lists
         self._first = Identity(None, None)
         self._identities: list[Identity] = []
         self._judgements: list[Judgement] = []
@@ -127,7 +132,7 @@ class LaterTraces:
     def finish(self, losses: Losses) -> None:
         """Count them. Raises `ReadAgainError` if one was not what it seemed to be before its events."""
         if self._misjudged:
-            raise ReadAgainError(self._identities, lists_are_traces=self.lists_are_traces)
+            raise ReadAgainError(self._identities, lists=self.lists)
         pairs = list(zip(self._identities, self._judgements, strict=True))
         kept = [identity for identity, judgement in pairs if judgement.ours]
         left = [identity for identity, judgement in pairs if not judgement.ours]

@@ -186,7 +186,7 @@ def _parse(path: str, wanted: frozenset[str], writer: EntryWriter | None, progre
     from traceanalyzer.ingest.later import LaterTraces, ReadAgainError  # what lies in the store is read without it
 
     later = LaterTraces()
-    while True:  # three times at most: where its traces begin, then whose they are
+    while True:  # four times at most: where its traces begin, in damage as well, then whose they are
         try:
             return _parse_once(path, wanted, writer, progress, later)
         except ReadAgainError as error:
