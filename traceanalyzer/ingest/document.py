@@ -182,6 +182,8 @@ class Document:
         self._met_list = False
         """Whether a list of events inside an object's was taken for another trace."""
         self._forget_the_trace_before()
+        # the first array may begin with what is left of an event; an empty later one is what it seems
+        self._doubts_bracket = True
 
     def _forget_the_trace_before(self) -> None:
         self._found_events = False
@@ -192,8 +194,9 @@ class Document:
         self._awaits_entry = True
         """Whether an entry has to follow: where a list of events does, its bracket is a stray one, unless another trace
         begins there. Behind damage, or without a comma before it, it is another trace in any case."""
-        self._behind_no_event = False
-        """Whether the entry before is no object: what is left of an event that lost its beginning may read so."""
+        self._doubts_bracket = False
+        """Whether a closing bracket is not behind an event, but behind a comma, or an entry that is no object: what is
+        left of an event that lost its beginning may read so."""
         self._event_at = -1
         """Where, in the text at hand, the last event stands that was looked for ahead."""
         self._passed_bracket = False
@@ -391,7 +394,7 @@ class Document:
             taken = self._into.take(buffer.bytes, buffer.start, buffer.end)
             if taken > buffer.start:
                 buffer.start, careful = taken, self._into.patience
-                self._awaits_entry, self._behind_no_event = _ends_with_comma(buffer.bytes, taken), False
+                self._awaits_entry = self._doubts_bracket = _ends_with_comma(buffer.bytes, taken)
                 continue
             end, state = self._take_one_by_one(buffer, careful, final=final)
             if state != "more":
@@ -490,19 +493,21 @@ class Document:
                 resumed = self._resume(readable, position, error, final=final)
                 if resumed is None:
                     return (len(text), "ended") if final else (position, "more")
-                position, self._awaits_entry, self._behind_no_event = resumed, False, False
+                position, self._awaits_entry, self._doubts_bracket = resumed, False, False
                 continue
             value = self._checked(value, text, position, end)
             if constants := self._strict.constants:
                 self._count("not-a-number", KINDS["not-a-number"], text, position, constants)
             self._into.entry(value)
-            position, self._awaits_entry, self._behind_no_event = end, False, not isinstance(value, dict)
+            position, self._awaits_entry, self._doubts_bracket = end, False, not isinstance(value, dict)
         return self._skip(text, position), "more"
 
     def _skip(self, text: str, position: int) -> int:
         """Where the next entry begins, behind commas and space."""
         end = _SKIP.match(text, position).end()  # type: ignore[union-attr]
-        self._awaits_entry |= "," in text[position:end]
+        comma = "," in text[position:end]
+        self._awaits_entry |= comma
+        self._doubts_bracket |= comma
         return end
 
     def _begins_traces(self) -> bool:
@@ -520,9 +525,8 @@ class Document:
             return None if begins is None else not begins
         if found and self._awaits_entry:
             return False
-        if not self._awaits_entry and not self._behind_no_event:
+        if not self._doubts_bracket:
             return True
-        # not behind an event: it may be what is left of one that lost its beginning
         if self._event_at <= position:
             self._event_at = self._following_event(text, position)
         follows = self._event_at > position
