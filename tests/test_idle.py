@@ -33,6 +33,7 @@ from traceanalyzer.analyses.idle import (
     idle_gaps,
 )
 from traceanalyzer.analyses.idle.host import lowest_holders
+from traceanalyzer.analyses.trust import record_notes
 from traceanalyzer.plots.idle import draw
 from traceanalyzer.trace import Trace
 
@@ -139,15 +140,34 @@ def test_a_clock_that_differs_makes_no_negative_piece() -> None:
 
 
 def test_causes_and_hosts_are_summed_by_run() -> None:
-    rows = idle_gaps(trace([
+    gaps = gaps_and_host(trace([
         kernel("a", at=0, dur=100), kernel("b", at=600, dur=10, correlation=1), launch(at=590, dur=5, correlation=1),
         annotation("build", at=150, dur=430),
     ]))  # fmt: skip
-    assert by_cause(rows).rows() == [
+    assert by_cause(gaps.rows).rows() == [
         ("run", "host_busy", 1, 490_000, 0.98), ("run", "launch_bound", 1, 5_000, 0.01),
         ("run", "queued", 1, 5_000, 0.01),
     ]  # fmt: skip
-    assert by_host(rows).rows() == [("run", "build", 1, 490_000)]
+    assert by_host(gaps).rows() == [("run", "build", 1, 430_000), ("run", None, 1, 60_000)]
+
+
+def test_a_gap_is_named_by_what_its_largest_cause_was() -> None:
+    """60 us of an operator in a gap of which cudaMalloc takes 400: not the operator is the culprit."""
+    row = gap(op("aten::bmm", at=100, dur=60), launch("cudaMalloc", at=170, dur=400, correlation=7))
+    assert row["cause"] == "allocation"
+    assert (row["host_op"], row["host_busy_ns"] > 0) == ("cudaMalloc", True)
+
+
+def test_what_lies_outside_of_a_stretch_is_not_lost() -> None:
+    events = [kernel("k", at=10 * i, dur=4, correlation=i + 1) for i in range(50)]
+    recorded = trace([*events, *(launch(at=10 * i - 3, dur=1, correlation=i + 1) for i in range(50))])
+    part = ta.select(recorded, between_ns=(100_000, 200_000))
+    assert idle_doubts(part, idle_gaps(part)).is_empty()
+    assert [note.code for note in record_notes(part)] == []
+    lost = trace([*events, launch(at=250, dur=1, correlation=99)])
+    inside, outside = (ta.select(lost, between_ns=each) for each in ((200_000, 300_000), (0, 100_000)))
+    assert idle_doubts(inside, idle_gaps(inside))["count"].to_list() == [1]
+    assert idle_doubts(outside, idle_gaps(outside)).is_empty()
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
@@ -155,11 +175,11 @@ def test_causes_and_hosts_are_summed_by_run() -> None:
 def test_the_mask_is_what_the_device_waits_for(mode: str, context: str) -> None:
     """Of the idle time most is the mask, never the draft tree; as much of it as the host measured itself."""
     folder = SAMPLES / f"mask-{context}-{mode}"
-    rows = idle_gaps(ta.read(folder))
-    assert by_cause(rows).row(0)[1] == "host_busy"
-    hosts = {name: total for _, name, _, total in by_host(rows).iter_rows()}
+    gaps = gaps_and_host(ta.read(folder))
+    assert by_cause(gaps.rows).row(0)[1] == "host_busy"
+    hosts = {name: total for _, name, _, total in by_host(gaps).iter_rows()}
     assert max(hosts, key=lambda name: hosts[name]) == "build_tree_mask"
-    assert hosts.get("build_draft_tree", 0) < 0.02 * hosts["build_tree_mask"]
+    assert 0 < hosts["build_draft_tree"] < 0.1 * hosts["build_tree_mask"]
     truth = json.loads((folder / "truth.json").read_text())
     measured = sum(sum(rank["profiled"]["host_mask_ns"]) for rank in truth["ranks"])
     # the copy of the mask to the device runs inside of it, while the device is busy
@@ -564,7 +584,7 @@ def test_the_picture_names_what_holds_most_of_a_cause() -> None:
     one = [kernel("k", at=0, dur=1), annotation("c\nd", at=1, dur=500), launch(at=501, dur=1, correlation=1)]
     said = texts(draw(idle_gaps(trace([*one, kernel("k", at=502, dur=1, correlation=1)])), "svg"))
     assert "most of it c\\nd\n" in said
-    assert "host_busy 100%: c\\nd\n" in said
+    assert "host_busy >99%: c\\nd\n" in said
 
 
 def test_more_devices_than_there_is_room_for_are_counted() -> None:

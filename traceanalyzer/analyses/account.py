@@ -40,7 +40,8 @@ class Account:
     (kind `step`), then the budget in the order of its file, then the rest, the largest first."""
     totals: pl.DataFrame
     """One row per run: `run`, `step_kind`, `steps` (whole ones, of all devices), `found_by`, `wall_ns`, `busy_ns`,
-    `idle_ns` (means), `measured_step_ns`, `inflation_ns` (wall minus measured step), `inflated_idle_ns` (part of it
+    `idle_ns` (means), `left_out` (steps of the kind that are partial, slow or the first), `left_out_idle_ns` (their
+    idle time in all), `measured_step_ns`, `inflation_ns` (wall minus measured step), `inflated_idle_ns` (part of it
     that idle time can hold), `budget_ns` (null where no component has a time), `in_budget_ns` (measured, of the
     components of the budget)."""
 
@@ -84,7 +85,7 @@ def full_account(
         kinds = rows.filter(pl.col("kind") != "outside")["kind"].unique().sort().to_list()
         there = f"there are {listed(kinds)}" if kinds else "no steps were found"
         raise UsageError(f"no steps of kind {kind!r}; {there}")
-    totals = _totals(plain, measured_step_ns)
+    totals = _totals(plain, rows, measured_step_ns)
     own = parts.join(plain.select("run", *KEY), on=KEY, how="inner", nulls_equal=True)
     named = _named(own, budget)
     count = totals.select("run", "steps")
@@ -97,12 +98,19 @@ def full_account(
     return Account(_in_order(everything, budget), _rounded(totals, table))
 
 
-def _totals(plain: pl.DataFrame, measured_step_ns: int | None) -> pl.DataFrame:
+def _totals(plain: pl.DataFrame, rows: pl.DataFrame, measured_step_ns: int | None) -> pl.DataFrame:
     means = plain.group_by("run", maintain_order=True).agg(
         step_kind=pl.col("kind").first(), steps=pl.len().cast(pl.Int64), found_by=pl.col("found_by").first(),
         confidence=pl.col("confidence").min(), wall_ns=pl.col("wall_ns").mean(), busy_ns=pl.col("busy_ns").mean(),
         idle_ns=pl.col("idle_ns").mean(),
     )  # fmt: skip
+    kinds = means.select("run", kind="step_kind")
+    alike = rows.join(kinds, on=["run", "kind"], how="semi")
+    dropped = alike.join(plain.select("run", *KEY), on=["run", *KEY], how="anti", nulls_equal=True)
+    left_out = dropped.group_by("run").agg(left_out=pl.len().cast(pl.Int64), left_out_idle_ns=pl.col("idle_ns").sum())
+    means = means.join(left_out, on="run", how="left", maintain_order="left").with_columns(
+        pl.col("left_out", "left_out_idle_ns").fill_null(0)
+    )
     inflation = pl.col("wall_ns") - pl.col("measured_step_ns")
     return means.with_columns(measured_step_ns=pl.lit(measured_step_ns, pl.Int64)).with_columns(
         inflation_ns=inflation,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from traceanalyzer.analyses.impossible import impossible_in
+from traceanalyzer.analyses.stretch import Stretch, whole_of
 from traceanalyzer.notes import Level, Note
 from traceanalyzer.text import counted, middle
 from traceanalyzer.trace import Trace
@@ -81,8 +82,9 @@ def _stream(name: str | None) -> str:
 
 def launches_without_kernel(trace: Trace) -> pl.DataFrame:
     """The rows of `launches` that should have started device work of which there is no record."""
+    whole = whole_of(trace)  # what a stretch leaves out is not lost
     starting = _starting(trace)
-    linked = trace.kernels.select("source", "correlation").drop_nulls().unique()
+    linked = whole.kernels.select("source", "correlation").drop_nulls().unique()
     idle = starting.join(linked, on=["source", "correlation"], how="anti")
     # where no id of a file leads to device work, its ids say nothing: a producer without links, or no activity at all
     return idle.join(linked.select("source").unique(), on="source", how="semi")
@@ -91,6 +93,9 @@ def launches_without_kernel(trace: Trace) -> pl.DataFrame:
 def _starting(trace: Trace) -> pl.DataFrame:
     name = pl.col("name").cast(pl.String)
     calls = trace.launches.filter(pl.col("correlation").is_not_null())
+    if isinstance(trace, Stretch):
+        inside = (pl.col("start_ns") >= pl.col("from_ns")) & (pl.col("start_ns") < pl.col("until_ns"))
+        calls = calls.join(trace.windows, on="source").filter(inside).select(calls.columns)
     return calls.filter(name.str.contains(_STARTS_WORK) & ~name.str.contains(_STARTS_NONE))
 
 

@@ -27,15 +27,15 @@ def command(
     Every gap in which a device runs nothing, the longest first: what ran before and after, and what the thread that
     launched the next work did meanwhile. Pieces by cause sum to the idle time exactly.
     """
-    from traceanalyzer.analyses.idle import idle_gaps
+    from traceanalyzer.analyses.idle import gaps_and_host
     from traceanalyzer.analyses.steps import find_steps
     from traceanalyzer.analyses.stretch import whole_of
     from traceanalyzer.reports import idle_gaps as report
 
     trace = inputs.read("kernels", "launches", "ops", "annotations", "python_calls", "flows", "slices")
-    rows = idle_gaps(trace, found=find_steps(whole_of(trace), marker=marker))
-    printer.show(report.build(trace, rows, limit=printer.limit(limit), explain=explain))
+    gaps = gaps_and_host(trace, found=find_steps(whole_of(trace), marker=marker))
+    printer.show(report.build(trace, gaps, limit=printer.limit(limit), explain=explain))
     if plot:
         from traceanalyzer.plots import idle as picture
 
-        plot.write(picture.draw(rows, plot.format))
+        plot.write(picture.draw(gaps.rows, plot.format))

@@ -11,6 +11,7 @@ from traceanalyzer.analyses.ranks import Imbalance
 from traceanalyzer.analyses.ranks.closeup import Closeup, Lane
 from traceanalyzer.analyses.ranks.sentences import who
 from traceanalyzer.choices import PlotFormat
+from traceanalyzer.errors import UsageError
 from traceanalyzer.plots import canvas
 from traceanalyzer.plots.palette import GRID_INK, GROUND, IDLE_COLOUR, INK, QUIET_INK, WARNING, colour_of
 from traceanalyzer.text import middle
@@ -34,10 +35,15 @@ _MOST_CLASSES, _LEGEND_COLUMNS = 9, 6
 
 @canvas.isolated
 def draw(found: Imbalance, closeup: Closeup | None, format: PlotFormat) -> bytes:
-    """The picture of one run: of the one that `closeup` is of, else the first."""
+    """The picture of one run: of the one that `closeup` is of, else the first.
+
+    Raises `UsageError` where it has one device.
+    """
     run = closeup.run if closeup else found.ranks["run"].first()
     steps = found.steps.filter(pl.col("run") == run)
     ranks = steps.select("rank", "device").unique(maintain_order=True)
+    if ranks.height < 2:
+        raise UsageError("there is one device and nothing to compare it with, so there is nothing to draw")
     tall = min(max(_ROW * ranks.height, _LOWEST_MAP), _TALLEST_MAP)
     heights = [tall + _HEAD] + ([_LANE * len(closeup.lanes) + _LANES_HEAD] if closeup else [])
     figure = canvas.new_figure(_WIDTH, sum(heights))
@@ -92,7 +98,7 @@ def _label_ranks(axes: Axes, ranks: pl.DataFrame, culprits: pl.DataFrame) -> Non
     keys = ranks.rows()
     slow = {keys.index(key) for key in culprits.select("rank", "device").rows() if key in keys}
     every = -(-len(keys) // _MOST_LABELS)
-    near = {at + off for at in slow for off in range(-every // 2, every // 2 + 1)}
+    near = {at + off for at in slow for off in range(-(every // 2), every // 2 + 1)}
     shown = sorted((set(range(0, len(keys), every)) - near) | slow)
     axes.set_yticks(shown, [who(*keys[at]) for at in shown])
     for at, text in zip(shown, axes.get_yticklabels(), strict=True):

@@ -142,6 +142,10 @@ def _name(device: dict[str, Any]) -> str:
 
 
 def _title(steps: pl.DataFrame, parts: pl.DataFrame) -> str:
+    """Of the steps without a mark, where there are any, as in the table."""
+    plain = steps.filter(pl.col("mark").is_null())
+    steps = plain if plain.height else steps
+    parts = parts.join(steps.select(*_KEY, "step"), on=[*_KEY, "step"], how="semi", nulls_equal=True)
     middle_ns = round(float(steps["wall_ns"].median() or 0))  # type: ignore[arg-type]
     total = int(parts["total_ns"].sum()) or 1
     sums = parts.group_by(_part().alias("name")).agg(pl.col("total_ns").sum()).sort(

@@ -6,13 +6,14 @@ from typing import Any
 
 import polars as pl
 
+from traceanalyzer import formats
 from traceanalyzer.analyses import account as analysis
 from traceanalyzer.analyses import overview
 from traceanalyzer.analyses.account import Account
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.report import Column, Fact, Remainder, Report, Section
 from traceanalyzer.reports import shared
-from traceanalyzer.text import counted
+from traceanalyzer.text import counted, listed
 from traceanalyzer.trace import Trace
 
 _COLUMNS = [
@@ -25,6 +26,8 @@ _COLUMNS = [
 ]
 #: How kinds of components are called in a table.
 _SAID = {"cause": "idle", "host": "idle: host busy"}
+#: Of all idle time the part from which on it is said to be in steps that are left out; steps that are sure.
+_MUCH, _SURE = 0.2, 0.8
 _NO_STEPS = "no whole steps found: see traceanalyze steps"
 
 
@@ -73,16 +76,41 @@ def _run(run: dict[str, Any], found: Account, limit: int) -> Section:
         title=run["run"],
         facts=[*facts, *_step_facts(step), *_budget_facts(step), *_profiler_facts(step)],
         remainder=_remainder(rest, step),
+        footnotes=_absent(own),
     )
+
+
+def _absent(rows: pl.DataFrame) -> list[str]:
+    """The components of the budget of which nothing is there."""
+    empty = (pl.col("kind") == "budget") & (pl.col("measured_ns_per_step") == 0)
+    names = rows.filter(empty)["component"].to_list()
+    if not names:
+        return []
+    return [f"nothing in a step is of {listed(names)}: no name matches, or what does has no time of its own"]
 
 
 def _step_facts(step: dict[str, Any]) -> list[Fact]:
     kind = "" if step["step_kind"] == "step" else f"{step['step_kind']} "
+    found = []
+    if step["confidence"] < _SURE:
+        found = [Fact("", f"steps by the sequence of kernels, confidence {formats.share(step['confidence'], 0)}")]
     return [
         Fact(f"mean of {counted(step['steps'], f'{kind}step')}", step["wall_ns"], "time"),
         Fact("busy", step["busy_ns"], "time", _share(step["busy_ns"], step)),
         Fact("idle", step["idle_ns"], "time", _share(step["idle_ns"], step)),
+        *found,
+        *_left_out(step),
     ]
+
+
+def _left_out(step: dict[str, Any]) -> list[Fact]:
+    """That the steps which are left out hold much of the idle time, where they do."""
+    idle = step["left_out_idle_ns"]
+    whole = idle + step["idle_ns"] * step["steps"]
+    if not whole or idle / whole < _MUCH:
+        return []
+    steps = f"{counted(step['left_out'], 'step')} left out (first, partial or slow)"
+    return [Fact(f"idle of {steps}", idle, "time", None), Fact("of all idle", formats.share(idle / whole))]
 
 
 def _budget_facts(step: dict[str, Any]) -> list[Fact]:
@@ -102,6 +130,8 @@ def _profiler_facts(step: dict[str, Any]) -> list[Fact]:
     if step["measured_step_ns"] is None:
         return []
     facts = [Fact("without a profiler", step["measured_step_ns"], "time")]
+    if step["measured_step_ns"] < step["busy_ns"]:
+        return [*facts, Fact("", "shorter than the GPU is busy here: another program, or another unit")]
     if step["inflation_ns"] <= 0:
         return [*facts, Fact("", "the profiler makes steps no longer")]
     facts.append(Fact("only under the profiler", step["inflation_ns"], "time", _share(step["inflation_ns"], step)))

@@ -8,6 +8,9 @@ import polars as pl
 
 from traceanalyzer import formats
 from traceanalyzer.analyses import idle, overview
+from traceanalyzer.analyses.idle import Gaps, places
+from traceanalyzer.analyses.idle import doubts as doubts_of
+from traceanalyzer.analyses.idle import lengths as lengths_of
 from traceanalyzer.analyses.labels import label
 from traceanalyzer.report import Column, Remainder, Report, Section
 from traceanalyzer.reports import shared
@@ -54,25 +57,30 @@ _GAPS = [
     Column("next_short", "next kernel", "name", optional=2),
     Column("previous_short", "previous kernel", "name", optional=3),
 ]
+_DEFINITIONS = {
+    "gaps": "how many gaps; a gap of several causes counts with each, so those of causes are more than there are gaps",
+    "total_ns": "idle time of these gaps; of a cause or of what the host did, of its pieces alone",
+    "share": "part of the idle time of the run",
+}
 #: Names of what the host did that are shown for each run, and places in the program.
 _MOST_HOSTS, _MOST_PLACES = 5, 5
 _UNNAMED = "(no range, function or operator)"
 
 
-def build(trace: Trace, rows: pl.DataFrame, *, limit: int = 0, explain: bool = False) -> Report:
-    """For each run the causes of its idle time, what the host was busy with, and its longest gaps.
-
-    `rows` are those of `idle_gaps`, in order of time.
-    """
+def build(trace: Trace, gaps: Gaps, *, limit: int = 0, explain: bool = False) -> Report:
+    """For each run the causes of its idle time, what the host was busy with, and its longest gaps."""
+    rows = gaps.rows
     devices = overview.devices(trace)
     runs = overview.runs(trace, per_device=devices).to_dicts()
-    causes, hosts = idle.by_cause(rows), idle.by_host(rows)
+    causes, hosts = idle.by_cause(rows), idle.by_host(gaps)
     lengths, doubts = idle.by_length(rows), idle.idle_doubts(trace, rows)
     ordered = rows.sort("run", "duration_ns", "start_ns", descending=[False, True, False])
     tables = {"rows": ordered, "causes": causes, "host": hosts, "lengths": lengths, "doubts": doubts,
               "places": idle.by_place(rows)}  # fmt: skip
     sections = [section for run in runs for section in _run(run, trace, tables, limit)]
-    words = overview.DEFINITIONS | idle.DEFINITIONS
+    words = overview.DEFINITIONS | places.DEFINITIONS | lengths_of.DEFINITIONS | doubts_of.DEFINITIONS
+    words |= idle.DEFINITIONS | _DEFINITIONS
+    figures = dict.fromkeys(name for table in tables.values() for name in table.columns)
     return Report(
         command="idle-gaps",
         title="Idle gaps",
@@ -80,7 +88,7 @@ def build(trace: Trace, rows: pl.DataFrame, *, limit: int = 0, explain: bool = F
         data=tables | {"rows": ordered.group_by("run", maintain_order=True).head(limit) if limit else ordered},
         traces=shared.traces(devices),
         notes=shared.notes(trace, records=True),
-        definitions={name: words[name] for name in [*causes.columns, *rows.columns] if name in words and explain},
+        definitions={name: words[name] for name in figures if name in words and explain},
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
+from traceanalyzer import formats
 from traceanalyzer.analyses import overview
 from traceanalyzer.analyses.ranks import DEFINITIONS, Imbalance
 from traceanalyzer.analyses.ranks.sentences import lateness, reason
@@ -163,7 +165,22 @@ def _classes(rows: pl.DataFrame, ranks: pl.DataFrame, limit: int) -> list[Sectio
     different = rows.filter(worth & (pl.col("class") != "communication")).sort(
         off, "class", "rank", descending=[True, False, False]
     )
-    return [_cut(different, _CLASSES, min(limit, _FEW) if limit else 0, "row")] if different.height else []
+    if different.is_empty():
+        return []
+    section = _cut(different, _CLASSES, min(limit, _FEW) if limit else 0, "row")
+    return [replace(section, footnotes=_unlike_spans(ranks))]
+
+
+def _unlike_spans(ranks: pl.DataFrame) -> list[str]:
+    """That totals are of recordings of unlike lengths, where they are."""
+    spans = sorted(ranks["span_ns"].drop_nulls().to_list()) or [0]
+    shortest, longest = spans[0], spans[-1]
+    if longest <= (1 + _OFF) * shortest:
+        return []
+    return [
+        f"recordings are {formats.ns(shortest)} to {formats.ns(longest)} long, and totals grow with them: "
+        f"traceanalyze steps compares steps"
+    ]
 
 
 def _stages(stages: pl.DataFrame) -> list[Section]:

@@ -154,10 +154,13 @@ def by_cause(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def by_host(rows: pl.DataFrame) -> pl.DataFrame:
+def by_host(gaps: Gaps) -> pl.DataFrame:
     """What the host was busy with: `host_op`, `gaps`, `total_ns` of `host_busy`, the largest first; null: unknown."""
-    busy = rows.filter(pl.col("host_busy_ns") > 0)
-    table = busy.group_by("run", "host_op").agg(gaps=pl.len().cast(pl.Int64), total_ns=pl.col("host_busy_ns").sum())
+    runs = gaps.rows.select("run").with_row_index("gap")
+    parts = gaps.host.join(runs, on="gap").rename({"name": "host_op"})
+    table = parts.group_by("run", "host_op").agg(
+        gaps=pl.col("gap").n_unique().cast(pl.Int64), total_ns=pl.col("total_ns").sum()
+    )
     return table.sort("run", "total_ns", "host_op", descending=[False, True, False], nulls_last=True)
 
 
@@ -223,8 +226,11 @@ def _own_code(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 
 def _with_host(gaps: pl.DataFrame, own_code: pl.DataFrame, spans: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """`host_op`, `host_share` of the gaps in which the host was busy."""
-    found = pl.concat([lowest_holders(spans, own_code, THREAD), _calls_of_most(gaps, trace)])
+    """`host_op`, `host_share`: of what the host was busy with where that is the cause, else of the calls it was in."""
+    causes = pl.max_horizontal(f"{cause}_ns" for cause in CAUSES)
+    is_busy = gaps.select((pl.col("host_busy_ns") > 0) & (pl.col("host_busy_ns") == causes)).to_series()
+    of_code = own_code.filter(pl.col("gap").is_in(gaps["gap"].filter(is_busy).implode()))
+    found = pl.concat([lowest_holders(spans, of_code, THREAD), _calls_of_most(gaps.filter(~is_busy), trace)])
     share = found["covered_ns"] / found["own_ns"]
     place = np.full(gaps.height, -1, np.int64)
     place[found["gap"].to_numpy()] = np.arange(found.height)
@@ -245,8 +251,8 @@ def _host_parts(own_code: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def _calls_of_most(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Of gaps in which the host ran no other code to speak of: the call of the runtime that held most of it."""
-    without = gaps.filter((pl.col("host_busy_ns") == 0) & pl.col("call_ns").is_not_null())
+    """Of gaps whose cause is no other code of the host: the call of the runtime that held most of it."""
+    without = gaps.filter(pl.col("call_ns").is_not_null())
     until = pl.max_horizontal(pl.min_horizontal("call_end_ns", "end_ns"), "start_ns")
     stretches = without.select("gap", *THREAD, "start_ns", end_ns=until).filter(pl.col("end_ns") > pl.col("start_ns"))
     calls = trace.launches.select("name", *THREAD, "start_ns", "duration_ns", is_range=pl.lit(value=False))

@@ -10,7 +10,7 @@ from traceanalyzer.analyses.ratio import ratio
 #: What each figure is, word for word as it is shown with `--explain`.
 DEFINITIONS = {
     "gaps": "how many gaps lie between these two kernels",
-    "steps": "in how many steps such a gap is, of all devices",
+    "steps": "in how many steps such a gap is, of all devices; unknown where no steps were found",
     "mean_ns": "their mean length",
 }
 _PLACE = ["run", "previous_kernel", "next_kernel"]
@@ -33,6 +33,8 @@ def by_place(rows: pl.DataFrame) -> pl.DataFrame:
     largest = pl.coalesce(pl.when(pl.col(name) == most).then(pl.lit(name.removesuffix("_ns"))) for name in causes)
     hosts = rows.drop_nulls("host_op").group_by(*_PLACE, "host_op").agg(_host_ns=pl.col("duration_ns").sum())
     first = hosts.sort("_host_ns", "host_op", descending=[True, False]).unique(_PLACE, keep="first")
+    known_steps = rows.group_by("run").agg(_steps=pl.col("step").is_not_null().any())
+    sums = sums.join(known_steps, on="run", how="left").with_columns(steps=pl.when(pl.col("_steps")).then("steps"))
     table = sums.with_columns(cause=largest, _whole=pl.col("total_ns").sum().over("run")).join(
         first, on=_PLACE, how="left", nulls_equal=True
     )
