@@ -11,7 +11,7 @@ import polars as pl
 from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.idle.causes import CAUSES, THREAD, own_code_of, pieces
-from traceanalyzer.analyses.idle.host import cut_by_lowest_range, lowest_holders, near
+from traceanalyzer.analyses.idle.host import HALF, cut_by_lowest_range, lowest_holders, near
 from traceanalyzer.analyses.launched import as_rows, gathered, launched
 from traceanalyzer.analyses.like import alphabetical
 from traceanalyzer.analyses.ratio import ratio
@@ -79,8 +79,11 @@ def gaps_and_host(trace: Trace, *, found: Found | None = None) -> Gaps:
     activity = launched_activity(trace).with_columns(step=found.of_kernel)
     gaps = caused_gaps(activity, trace).with_row_index("gap")
     own_code = _own_code(gaps, whole)
-    spans = _spans(whole, own_code)
-    gaps = _with_host(gaps, own_code, spans, whole)
+    ranges = near(_ranges(whole), own_code).with_columns(is_range=pl.lit(value=True))
+    cut = cut_by_lowest_range(ranges, own_code, THREAD)
+    unnamed = _unnamed(cut)
+    others = _others(whole, own_code, HALF * min(_least(own_code), _least(unnamed)))
+    gaps = _with_host(gaps, own_code, pl.concat([ranges, others]), whole)
     files = trace.ranks.select("source", "run", "path", "rank", "first_ns")
     most = pl.max_horizontal(f"{cause}_ns" for cause in CAUSES)
     largest = pl.coalesce(pl.when(pl.col(f"{cause}_ns") == most).then(pl.lit(cause)) for cause in CAUSES)
@@ -94,7 +97,7 @@ def gaps_and_host(trace: Trace, *, found: Found | None = None) -> Gaps:
         "run", "path", "rank", pl.col("device").cast(pl.String), "step", "start_ns", "duration_ns", "cause",
         "previous_kernel", "next_kernel", "host_op", "host_share", *(f"{cause}_ns" for cause in CAUSES),
     )  # fmt: skip
-    return Gaps(table, _host_parts(own_code, spans))
+    return Gaps(table, _host_parts(cut, unnamed, others))
 
 
 def launched_activity(trace: Trace) -> pl.DataFrame:
@@ -238,15 +241,24 @@ def _with_host(gaps: pl.DataFrame, own_code: pl.DataFrame, spans: pl.DataFrame, 
     return gaps.with_columns(host_op=gathered(found["name"], rows), host_share=gathered(share, rows)).drop("gap")
 
 
-def _host_parts(own_code: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """See `Gaps.host`."""
-    ranges, others = spans.filter("is_range"), spans.filter(~pl.col("is_range"))
-    cut = cut_by_lowest_range(ranges, own_code, THREAD)
+def _unnamed(cut: pl.DataFrame) -> pl.DataFrame:
+    """The pieces that no range names, of the gaps in which they are worth it."""
     length = pl.col("end_ns") - pl.col("start_ns")
     rest = length.filter(pl.col("name").is_null()).sum().over("gap")
-    unnamed = cut.filter((rest >= _WORTH_A_NAME * length.sum().over("gap")) & pl.col("name").is_null())
+    return cut.filter((rest >= _WORTH_A_NAME * length.sum().over("gap")) & pl.col("name").is_null())
+
+
+def _least(pieces: pl.DataFrame) -> int:
+    """The shortest time that any gap has in these pieces."""
+    sums = pieces.group_by("gap").agg(own_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())["own_ns"].to_list()
+    return min(sums, default=2**62)
+
+
+def _host_parts(cut: pl.DataFrame, unnamed: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
+    """See `Gaps.host`."""
     holders = lowest_holders(others, unnamed, THREAD).select("gap", holder="name")
     named = cut.join(holders, on="gap", how="left").with_columns(name=pl.coalesce("name", "holder"))
+    length = pl.col("end_ns") - pl.col("start_ns")
     return named.group_by("gap", "name").agg(total_ns=length.sum()).sort("gap", "total_ns", "name")
 
 
@@ -259,15 +271,19 @@ def _calls_of_most(gaps: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     return lowest_holders(calls, stretches, THREAD)
 
 
-def _spans(trace: Trace, pieces: pl.DataFrame) -> pl.DataFrame:
-    """Ranges but for the markers of steps, python functions and operators, of the time of the pieces."""
-    columns = ("name", *THREAD, "start_ns", "duration_ns")
-    ranges = trace.annotations.filter(~pl.col("on_device")).select(columns)
+_SPAN = ("name", *THREAD, "start_ns", "duration_ns")
+
+
+def _ranges(trace: Trace) -> pl.DataFrame:
+    """Ranges that somebody named, but for the markers of steps."""
+    ranges = trace.annotations.filter(~pl.col("on_device")).select(_SPAN)
     names = ranges["name"].unique().drop_nulls()
     markers = names.filter(pl.Series([is_marker(name) for name in names.cast(pl.String)], dtype=pl.Boolean))
-    ranges = ranges.filter(~pl.col("name").is_in(markers.implode()))
-    others = [trace.scan(name).select(columns).collect() for name in ("python_calls", "ops")]
-    return pl.concat([
-        near(ranges, pieces).with_columns(is_range=pl.lit(value=True)),
-        *(near(each, pieces).with_columns(is_range=pl.lit(value=False)) for each in others),
-    ])  # fmt: skip
+    return ranges.filter(~pl.col("name").is_in(markers.implode()))
+
+
+def _others(trace: Trace, pieces: pl.DataFrame, shortest_ns: float) -> pl.DataFrame:
+    """Python functions and operators of the time of the pieces, those that are long enough to hold half of any."""
+    long = pl.col("duration_ns") >= shortest_ns
+    tables = [trace.scan(name).select(_SPAN).filter(long).collect() for name in ("python_calls", "ops")]
+    return pl.concat([near(each, pieces) for each in tables]).with_columns(is_range=pl.lit(value=False))

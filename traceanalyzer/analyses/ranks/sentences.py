@@ -28,7 +28,7 @@ def reason(row: Mapping[str, Any]) -> str:
     if row["because"] is None:
         return "No one kernel or cause of idle makes up a large part of it."
     peer, amount = who(row["peer_rank"], row["peer_device"]), milliseconds(row["extra_ns"])
-    part = f"{percent(row['because_share'])} of the delay"
+    part = f"{percent(row['because_share'])} of the {milliseconds(row['delay_ns'])} that it takes longer"
     if row["because"] == "idle":
         cause, _, host = (row["name"] or "").partition(": ")
         doing = f" ({cause}{f', {host}' if host else ''})" if cause else ""
