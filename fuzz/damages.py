@@ -457,7 +457,7 @@ def read_with(engine: str, path: Path, sizes: tuple[int, int]) -> ta.Trace | str
             return str(error)
         except CaseError:
             raise
-        except Exception as error:
+        except Exception as error:  # whatever the reader raises here is a finding, to be told with its case
             frames = "".join(traceback.format_exception(error))
             raise CaseError("exception", f"{type(error).__name__}: {str(error)[:200]}\n{frames}") from error
         finally:

@@ -214,7 +214,7 @@ def _worker(args: argparse.Namespace) -> None:
         with torch.inference_mode():
             _record_scenario(args.scenarios, args, ranks)
         ranks.leave()
-    except BaseException:
+    except BaseException:  # a rank that fails in any way has to say so and end, or the other waits for it for ever
         traceback.print_exc()
         code = 1
     sys.stdout.flush()
@@ -237,7 +237,7 @@ def _record_scenario(name: str, args: argparse.Namespace, ranks: Ranks) -> None:
         try:
             with _forward_of(decoder, mode) as forward:
                 _record_run(StepLoop(decoder, forward, ranks), f"{name}-{mode}", mode, steps, Path(args.out))
-        except Exception:
+        except Exception:  # which run it was is said first; then it is raised
             print(f"{name}-{mode}, rank {ranks.rank}: failed", flush=True)
             raise
 

@@ -19,6 +19,14 @@ from traceanalyzer.trace import Trace
 CAUSES = (
     "host_busy", "sync", "launch_bound", "queued", "comm_wait", "graph_launch", "allocation", "profiler", "unknown",
 )  # fmt: skip
+
+
+def largest_cause() -> pl.Expr:
+    """The cause with most of a row's `<cause>_ns`; of equals the one that `CAUSES` names first."""
+    most = pl.max_horizontal(f"{cause}_ns" for cause in CAUSES)
+    return pl.coalesce(pl.when(pl.col(f"{cause}_ns") == most).then(pl.lit(cause)) for cause in CAUSES)
+
+
 #: What the thread may have done before the call, apart from code of its own.
 _BEFORE_THE_CALL = ("profiler", "comm_wait", "sync", "allocation", "launch_bound")
 #: Between two calls of the runtime a thread needs so much for an operator; more is work of its own.

@@ -10,7 +10,7 @@ import polars as pl
 
 from traceanalyzer.analyses import intervals
 from traceanalyzer.analyses.arguments import need_trace
-from traceanalyzer.analyses.idle.causes import CAUSES, THREAD, own_code_of, pieces
+from traceanalyzer.analyses.idle.causes import CAUSES, THREAD, largest_cause, own_code_of, pieces
 from traceanalyzer.analyses.idle.host import HALF, cut_by_lowest_range, lowest_holders, near
 from traceanalyzer.analyses.launched import as_rows, gathered, launched
 from traceanalyzer.analyses.like import alphabetical
@@ -85,11 +85,9 @@ def gaps_and_host(trace: Trace, *, found: Found | None = None) -> Gaps:
     others = _others(whole, own_code, HALF * min(_least(own_code), _least(unnamed)))
     gaps = _with_host(gaps, own_code, pl.concat([ranges, others]), whole)
     files = trace.ranks.select("source", "run", "path", "rank", "first_ns")
-    most = pl.max_horizontal(f"{cause}_ns" for cause in CAUSES)
-    largest = pl.coalesce(pl.when(pl.col(f"{cause}_ns") == most).then(pl.lit(cause)) for cause in CAUSES)
     rows = gaps.join(files, on="source", how="left", maintain_order="left").with_columns(
         pl.col("previous_kernel", "next_kernel").cast(pl.String),
-        cause=largest,
+        cause=largest_cause(),
         duration_ns=pl.col("end_ns") - pl.col("start_ns"),
         start_ns=pl.col("start_ns") - pl.col("first_ns"),
     )

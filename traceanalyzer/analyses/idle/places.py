@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from traceanalyzer.analyses.idle.causes import CAUSES
+from traceanalyzer.analyses.idle.causes import CAUSES, largest_cause
 from traceanalyzer.analyses.ratio import ratio
 
 #: What each figure is, word for word as it is shown with `--explain`.
@@ -29,13 +29,11 @@ def by_place(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col(causes).sum(), gaps=pl.len().cast(pl.Int64), steps=steps.cast(pl.Int64),
         total_ns=pl.col("duration_ns").sum(), mean_ns=pl.col("duration_ns").mean().round().cast(pl.Int64),
     )  # fmt: skip
-    most = pl.max_horizontal(causes)
-    largest = pl.coalesce(pl.when(pl.col(name) == most).then(pl.lit(name.removesuffix("_ns"))) for name in causes)
     hosts = rows.drop_nulls("host_op").group_by(*_PLACE, "host_op").agg(_host_ns=pl.col("duration_ns").sum())
     first = hosts.sort("_host_ns", "host_op", descending=[True, False]).unique(_PLACE, keep="first")
     known_steps = rows.group_by("run").agg(_steps=pl.col("step").is_not_null().any())
     sums = sums.join(known_steps, on="run", how="left").with_columns(steps=pl.when(pl.col("_steps")).then("steps"))
-    table = sums.with_columns(cause=largest, _whole=pl.col("total_ns").sum().over("run")).join(
+    table = sums.with_columns(cause=largest_cause(), _whole=pl.col("total_ns").sum().over("run")).join(
         first, on=_PLACE, how="left", nulls_equal=True
     )
     known = table.with_columns(
