@@ -55,13 +55,11 @@ def attend(queries: Array, keys: Array, columns: int, seen: Array, scale: float)
     finite somewhere breaks rows that see it and no other; so does a query, where it sees any key.
     """
     seen = np.broadcast_to(seen, (len(queries), len(keys)))
-    bad_keys = ~np.isfinite(keys).all(axis=1)
-    bad_queries = ~np.isfinite(queries).all(axis=1)
-    reached: Array = (seen & bad_keys).any(axis=1) | bad_queries & seen.any(axis=1)
-    broken = reached.copy()
+    bad_keys, bad_queries = _bad_rows(keys), _bad_rows(queries)
+    reached: Array = np.logical_or((seen & bad_keys).any(axis=1), bad_queries & seen.any(axis=1))
+    broken = np.zeros(len(queries), bool)
     broken[reached] = _breaks(queries[reached], keys, columns, seen[reached], scale)
-    keys = np.where(bad_keys[:, None], 0.0, keys)
-    queries = np.where(bad_queries[:, None], 0.0, queries)
+    keys, queries = _zeroed(keys, bad_keys), _zeroed(queries, bad_queries)
     scores = np.where(seen, float(np.float32(scale)) * (queries @ keys.T), -np.inf)
     most = scores.max(axis=1, keepdims=True, initial=-np.inf)
     weights = np.exp(scores - np.where(np.isfinite(most), most, 0.0))
@@ -77,9 +75,17 @@ def _breaks(queries: Array, keys: Array, columns: int, seen: Array, scale: float
     """Whether rows get a score of NaN or inf, or a value that is not finite, whatever its weight."""
     with np.errstate(invalid="ignore"):
         scores = scale * (queries @ keys.T)
-    bad_values = ~np.isfinite(keys[:, :columns]).all(axis=1)
-    found: Array = (seen & (np.isnan(scores) | (scores == np.inf) | bad_values)).any(axis=1)
+    found: Array = (seen & (np.isnan(scores) | (scores == np.inf) | _bad_rows(keys[:, :columns]))).any(axis=1)
     return found
+
+
+def _bad_rows(rows: Array) -> Array:
+    found: Array = ~np.isfinite(rows).all(axis=1)
+    return found
+
+
+def _zeroed(rows: Array, which: Array) -> Array:
+    return np.where(which[:, None], 0.0, rows) if which.any() else rows
 
 
 def joined(parts: list[Expected]) -> Expected:

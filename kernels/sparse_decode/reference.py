@@ -51,7 +51,7 @@ FORMATS = {"v32": V32, "dsv4": DSV4}
 
 @dataclass(frozen=True)
 class Records:
-    """A paged cache. Its arrays are views: what is written to them lies in `memory`."""
+    """A paged cache."""
 
     layout: str
     memory: Array
@@ -69,32 +69,20 @@ class Records:
         starts: Array = slots // self.page_size * self.page_bytes + slots % self.page_size * self.format.record_bytes
         return starts
 
-    def scale_offsets(self, slots: Array) -> Array:
-        """Where the scales of records begin."""
-        if self.format is V32:
-            return self.offsets(slots) + V32.codes
-        pages = slots // self.page_size * self.page_bytes
-        starts: Array = pages + self.page_size * DSV4.record_bytes + slots % self.page_size * DSV4.tail_bytes
-        return starts
-
-    def rope_offsets(self, slots: Array) -> Array:
-        """Where the bf16 columns of records begin."""
-        return self.offsets(slots) + self.format.record_bytes - 2 * ROPE
-
     def codes(self, slots: Array) -> Array:
         """uint8 [n, codes]."""
-        return self._bytes(self.offsets(slots), self.format.codes)
+        return self._at(self._all_codes(), slots)
 
     def scales(self, slots: Array) -> Array:
         """float64 [n, groups]."""
+        stored = self._at(self._all_scales(), slots)
         if self.format is V32:
-            return self._bytes(self.scale_offsets(slots), 4 * V32.groups).view(np.float32).astype(np.float64)
-        exponents = self._bytes(self.scale_offsets(slots), DSV4.groups)
-        return np.where(exponents == 255, np.nan, np.exp2(exponents.astype(np.float64) - 127))
+            return stored.view(np.float32).astype(np.float64)
+        return np.where(stored == 255, np.nan, np.exp2(stored.astype(np.float64) - 127))
 
     def rope(self, slots: Array) -> Array:
         """bf16 bits (uint16) [n, 64]."""
-        return self._bytes(self.rope_offsets(slots), 2 * ROPE).view(np.uint16)
+        return self._at(self._all_rope(), slots).view(np.uint16)
 
     def keys(self, slots: Array) -> Array:
         """float64 [n, columns]: what records stand for, exactly."""
@@ -104,15 +92,34 @@ class Records:
 
     def write(self, slots: Array, codes: Array, scales: Array, rope: Array) -> None:
         """Put records there: codes, scales (float32, or exponents as uint8), bf16 bits of the other columns."""
-        self._put(self.offsets(slots), codes)
-        self._put(self.scale_offsets(slots), np.ascontiguousarray(scales).view(np.uint8))
-        self._put(self.rope_offsets(slots), np.ascontiguousarray(rope).view(np.uint8))
+        page, at = slots // self.page_size, slots % self.page_size
+        self._all_codes()[page, at] = codes
+        self._all_scales()[page, at] = np.ascontiguousarray(scales).view(np.uint8)
+        self._all_rope()[page, at] = np.ascontiguousarray(rope).view(np.uint8)
 
-    def _bytes(self, starts: Array, count: int) -> Array:
-        return np.ascontiguousarray(self.memory[starts[:, None] + np.arange(count)])
+    def rope_offsets(self, slots: Array) -> Array:
+        """Where the bf16 columns of records begin."""
+        return self.offsets(slots) + self.format.record_bytes - 2 * ROPE
 
-    def _put(self, starts: Array, content: Array) -> None:
-        self.memory[starts[:, None] + np.arange(content.shape[1])] = content
+    def _all_codes(self) -> Array:
+        return self._each(0, self.format.record_bytes, self.format.codes)
+
+    def _all_scales(self) -> Array:
+        if self.format is V32:
+            return self._each(V32.codes, V32.record_bytes, 4 * V32.groups)
+        return self._each(self.page_size * DSV4.record_bytes, DSV4.tail_bytes, DSV4.groups)
+
+    def _all_rope(self) -> Array:
+        return self._each(self.format.record_bytes - 2 * ROPE, self.format.record_bytes, 2 * ROPE)
+
+    def _each(self, start: int, step: int, width: int) -> Array:
+        """A view [pages, page size, width] of what lies so far behind the start of pages."""
+        shape = (len(self.memory) // self.page_bytes, self.page_size, width)
+        view: Array = np.lib.stride_tricks.as_strided(self.memory[start:], shape, (self.page_bytes, step, 1))
+        return view
+
+    def _at(self, each: Array, slots: Array) -> Array:
+        return np.ascontiguousarray(each[slots // self.page_size, slots % self.page_size])
 
 
 class Selection(NamedTuple):
