@@ -25,6 +25,14 @@ GOALS_NS = {
     ("gather_cast", "131,072 of 495,000"): 62_000,
     ("tree_build", "1 request, budget 8"): 12_000,
     ("tree_build", "64 requests, budget 64"): 40_000,
+    ("sparse_decode", "1 request, 64 heads, k 512"): 8_700,
+    ("sparse_decode", "1 request, 128 heads, k 2,048"): 12_000,
+    ("sparse_decode", "64 requests, 128 heads, k 2,048"): 116_000,
+    ("sparse_decode", "16 requests, 8 heads, k 2,048"): 11_000,
+    ("sparse_decode", "64 requests, 16 heads, k 2,048"): 33_000,
+    ("tree_verify", "1 request, 9 nodes, 8 heads, 65,536 keys"): 32_000,
+    ("tree_verify", "4 requests, 9 nodes, 8 heads, 65,536 keys"): 117_000,
+    ("tree_verify", "1 request, 33 nodes, 8 heads, 65,536 keys"): 120_000,
 }
 
 
@@ -74,13 +82,14 @@ def show(document: dict) -> None:
         f" an empty launch {ceilings['launch_ns'] / 1e3:.1f} us"
     )
     print(
-        f"{'kernel':12} {'case':36} {'baseline':>10} {'peer':>8} {'replaced':>9} {'p10':>7} {'p90':>7} {'clean L2':>9} {'floor':>7} {'goal':>6}  equal"
+        f"{'kernel':13} {'case':44} {'baseline':>10} {'its host':>9} {'peer':>8} {'replaced':>9} {'p10':>7} {'p90':>7} {'clean L2':>9} {'floor':>7} {'goal':>6}  agree"
     )
     for row in document["rows"]:
         times = [
             row[f"{name}_ns"]
             for name in (
                 "baseline",
+                "baseline_host",
                 "peer",
                 "replacement",
                 "replacement_p10",
@@ -91,9 +100,11 @@ def show(document: dict) -> None:
             )
         ]
         cells = ["-" if time is None else f"{time / 1e3:.1f}" for time in times]
-        widths = (10, 8, 9, 7, 7, 9, 7, 6)
+        widths = (10, 9, 8, 9, 7, 7, 9, 7, 6)
         text = " ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
-        print(f"{row['kernel']:12} {row['case']:36} {text}  {row['equal']}")
+        error = row["largest_error"]
+        agree = "NO" if not row["agree"] else "bits" if error is None else f"{error:.2f} of the bound"
+        print(f"{row['kernel']:13} {row['case']:44} {text}  {agree}")
     for warning in document["warnings"]:
         print("warning:", warning)
 

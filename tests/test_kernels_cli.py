@@ -6,6 +6,7 @@ import importlib.util
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -104,26 +105,62 @@ RESULT = Result(
             827_000,
             12_000,
             6_600,
-            equal=True,
+            agree=True,
             peer="torch",
             peer_ns=46_000,
         ),
-        Row("tree_build", "1 request, budget 8", "heap", 210_000, 7_000, 3_700, equal=False),
+        Row("tree_build", "1 request, budget 8", "heap", 210_000, 7_000, 3_700, agree=False),
+        Row(
+            "tree_verify",
+            "1 request, 9 nodes",
+            "serial walk",
+            900_000,
+            30_000,
+            17_600,
+            agree=True,
+            baseline_host_ns=150_000,
+            largest_error=0.4321,
+        ),
     ],
     states=[GpuState(1980, 3201, 1980, 1, 2, 250.4, 700.0, 40)],
     warnings=["the SM clock moved between 1200 and 1980 MHz while this was measured"],
 )
 
 
+def test_a_host_part_has_a_column_where_there_is_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    Output.choose(None, "table").write(report.measured(RESULT))
+    shown = capsys.readouterr().out
+    assert "its host part" in shown
+    assert "150.0" in shown
+    assert "share of what is allowed" in shown
+    Output.choose(None, "table").write(report.measured(replace(RESULT, rows=RESULT.rows[:2])))
+    shown = capsys.readouterr().out
+    assert "host" not in shown
+    assert "share of what is allowed" not in shown
+
+
 def test_a_benchmark_shows_times_ceilings_and_what_moved(capsys: pytest.CaptureFixture[str]) -> None:
     Output.choose(None, "table").write(report.measured(RESULT))
     shown = capsys.readouterr().out
-    for text in ("NVIDIA H200 (sm_90)", "copy 4,300 GB/s", "SM clock 1,980 MHz", "power 250 W", "68.9", "NO"):
+    for text in (
+        "NVIDIA H200 (sm_90)",
+        "copy 4,300 GB/s",
+        "SM clock 1,980 MHz",
+        "power 250 W",
+        "68.9",
+        "NO",
+        "bits",
+        "0.43",
+    ):
         assert text in shown
     Output.choose(None, "json").write(report.measured(RESULT))
     said = json.loads(capsys.readouterr().out)
     assert said["command"] == "kernels bench"
-    assert [row["replacement_ns"] for row in said["rows"]] == [12_000, 7_000]
+    assert [row["replacement_ns"] for row in said["rows"]] == [12_000, 7_000, 30_000]
+    assert [row["largest_error"] for row in said["rows"]] == [None, None, 0.4321]
     assert said["gpu"][0]["launch_ns"] == 3_700
     assert said["states"][0]["sm_mhz"] == 1980
     assert said["notes"][0]["code"] == "gpu-state"

@@ -75,12 +75,16 @@ def _breaks(queries: Array, keys: Array, columns: int, seen: Array, scale: float
     """Whether rows get a score of NaN or inf, or a value that is not finite, whatever its weight."""
     with np.errstate(invalid="ignore"):
         scores = scale * (queries @ keys.T)
-    found: Array = (seen & (np.isnan(scores) | (scores == np.inf) | _bad_rows(keys[:, :columns]))).any(axis=1)
-    return found
+    reached: Array = np.logical_and(seen, np.isnan(scores) | (scores == np.inf) | _bad_rows(keys[:, :columns]))
+    return _any_in_row(reached)
 
 
 def _bad_rows(rows: Array) -> Array:
-    found: Array = ~np.isfinite(rows).all(axis=1)
+    return _any_in_row(~np.isfinite(rows))
+
+
+def _any_in_row(flags: Array) -> Array:
+    found: Array = np.logical_or.reduce(flags, axis=1)
     return found
 
 

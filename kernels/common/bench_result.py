@@ -31,14 +31,18 @@ class Row:
     replacement_ns: int
     floor_ns: int
     """The least time that the bytes and operations leave, at the measured ceilings."""
-    equal: bool
-    """Whether baseline and replacement gave the same, bit for bit."""
+    agree: bool
+    """Whether baseline and replacement gave the same: bit for bit, or within bounds where `largest_error` is there."""
     peer: str | None = None
     peer_ns: int | None = None
     replacement_p10_ns: int | None = None
     replacement_p90_ns: int | None = None
     replacement_clean_ns: int | None = None
     """The median where L2 holds lines that need not be written to memory first (all other times: lines that must)."""
+    baseline_host_ns: int | None = None
+    """What the host does for the baseline besides, with what it waits for; not in `baseline_ns`."""
+    largest_error: float | None = None
+    """Of the replacement, in units of the bound that its README gives; None where every bit must be the same."""
 
 
 @dataclass(frozen=True)

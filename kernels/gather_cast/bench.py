@@ -44,7 +44,7 @@ def _row(bench: Bench, pool: torch.Tensor, indices: torch.Tensor, case: str) -> 
         replacement_p90_ns=time.p90_ns,
         replacement_clean_ns=bench.clean_ns(replacement),
         floor_ns=bench.floor_ns(len(indices) * (_COLUMNS + 2 * _COLUMNS + 4)),
-        equal=_same(replacement(), cast_then_gather(pool, indices)),
+        agree=_same(replacement(), cast_then_gather(pool, indices)),
         peer="torch: codes gathered, then cast",
         peer_ns=bench.on_gpu(lambda: gather_then_cast(pool, indices)).median_ns,
     )

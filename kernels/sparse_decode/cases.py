@@ -32,6 +32,8 @@ class Part:
 
     k: int = 40
     slots: int = 90
+    first: int = 0
+    """Records before it are of NaN, and none is selected."""
     page_size: int = 64
     page_gap: int = 0
     """Bytes behind each page."""
@@ -44,11 +46,12 @@ class Part:
     def make(self, random: np.random.Generator, layout: str, requests: int) -> Selection:
         """Records, changed, and a selection of them."""
         page_bytes = FORMATS[layout].page_bytes(self.page_size) + self.page_gap
-        records = reference.random_records(random, layout, self.slots, self.page_size, page_bytes)
+        records = reference.random_records(random, layout, self.slots, self.page_size, page_bytes, self.first)
         if self.change is not None:
             self.change(records, random)
         if self.indices is None:
-            indices = random.integers(-2, self.slots, (requests, self.k))
+            indices = random.integers(self.first - 2, self.slots, (requests, self.k))
+            indices[indices < self.first] = -1
         else:
             indices = np.broadcast_to(self.indices, (requests, self.indices.shape[-1]))
         lengths = None if self.lengths is None else np.array(self.lengths, np.int32)
@@ -361,5 +364,5 @@ def _full() -> Iterator[tuple[str, Inputs]]:
         both = (Part(k=128, slots=20_000), Part(k=1100, slots=5000, page_size=2, lengths=(1100, 3, 0, 600)))
         yield f"{layout}: two caches and a sink, 64 heads", Inputs(4, 64, layout, both, sink=(0.5, 3.0, -2.0))
         yield f"{layout}: k 32,768, 16 heads", of(2, 16, 32_768, layout)
-    large = Part(k=2048, slots=4_000_000)
+    large = Part(k=2048, slots=4_000_000, first=3_960_000)
     yield "v32: a cache beyond 2 GB", Inputs(2, 16, "v32", (large,))

@@ -191,14 +191,19 @@ def random_bf16(random: np.random.Generator, *shape: int) -> Array:
 
 
 def random_records(
-    random: np.random.Generator, layout: str, slots: int, page_size: int = 64, page_bytes: int | None = None
+    random: np.random.Generator,
+    layout: str,
+    slots: int,
+    page_size: int = 64,
+    page_bytes: int | None = None,
+    first: int = 0,
 ) -> Records:
-    """A cache of records whose values are near 1. Bytes between and behind them are NaN, whatever they are read as."""
+    """A cache of records whose values are near 1. All other bytes, also of records before `first`, are NaN."""
     found = FORMATS[layout]
     page_bytes = found.page_bytes(page_size) if page_bytes is None else page_bytes
     memory = np.full(-(-slots // page_size) * page_bytes, 0xFF, np.uint8)
     records = Records(layout, memory, page_size, page_bytes, slots)
-    for start in range(0, slots, 1 << 14):
+    for start in range(first, slots, 1 << 14):
         every = np.arange(start, min(start + (1 << 14), slots))
         codes = _NORMAL_CODES[random.integers(0, len(_NORMAL_CODES), (len(every), found.codes))]
         records.write(every, codes, random_scales(random, layout, len(every)), random_bf16(random, len(every), ROPE))

@@ -45,5 +45,5 @@ def _row(bench: Bench, log_probs: torch.Tensor, ids: torch.Tensor, prefixes: tor
         replacement_p90_ns=time.p90_ns,
         replacement_clean_ns=bench.clean_ns(replacement),
         floor_ns=bench.ceilings.launch_ns,
-        equal=all(torch.equal(mine, theirs) for mine, theirs in zip(replacement(), on_cpu(), strict=True)),
+        agree=all(torch.equal(mine, theirs) for mine, theirs in zip(replacement(), on_cpu(), strict=True)),
     )

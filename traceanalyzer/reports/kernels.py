@@ -15,7 +15,7 @@ from traceanalyzer.report import Column, Fact, Report, Section
 from traceanalyzer.text import counted
 
 if TYPE_CHECKING:
-    from traceanalyzer.kernels.common.bench_result import Result
+    from traceanalyzer.kernels.common.bench_result import Result, Row
 
 _LISTED = [
     Column("kernel", "kernel", "text"),
@@ -34,12 +34,13 @@ _MEASURED = [
     Column("kernel", "kernel", "text"),
     Column("case", "case", "prose"),
     Column("baseline_ns", "baseline", "time", unit_of="run"),
+    Column("baseline_host_ns", "its host part", "time", optional=4, unit_of="run"),
     Column("peer_ns", "peer", "time", optional=1, unit_of="run"),
     Column("replacement_ns", "replacement", "time", unit_of="run"),
     Column("replacement_clean_ns", "clean L2", "time", optional=2, unit_of="run"),
     Column("floor_ns", "floor", "time", optional=3, unit_of="run"),
     Column("speedup", "times", "rate"),
-    Column("equal", "equal", "text"),
+    Column("agreement", "agree", "text"),
 ]
 
 
@@ -85,7 +86,8 @@ def measured(result: Result) -> Report:
     rows = pl.DataFrame([asdict(row) for row in result.rows], infer_schema_length=None).with_columns(
         speedup=pl.col("baseline_ns") / pl.col("replacement_ns")
     )
-    shown = rows.with_columns(equal=pl.when("equal").then(pl.lit("yes")).otherwise(pl.lit("NO")))
+    shown = rows.with_columns(agreement=pl.Series([_agreement(row) for row in result.rows], dtype=pl.String))
+    columns = [each for each in _MEASURED if each.name != "baseline_host_ns" or shown[each.name].count()]
     ceilings = result.ceilings
     facts = [
         Fact("", f"{result.device} ({result.architecture})"),
@@ -96,11 +98,13 @@ def measured(result: Result) -> Report:
     ]
     footnotes = sorted({f"{row.kernel}: the baseline is: {row.baseline}" for row in result.rows})
     footnotes += sorted({f"{row.kernel}: the peer is: {row.peer}" for row in result.rows if row.peer})
+    if any(row.largest_error is not None for row in result.rows):
+        footnotes.append("agree: bit for bit, or the largest error as a share of what is allowed")
     device = {name: getattr(result, name) for name in ("device", "architecture", "torch", "cuda", "driver")}
     return Report(
         "kernels bench",
         "The bundled kernels, measured",
-        [Section(shown, _MEASURED, facts=facts, footnotes=footnotes)],
+        [Section(shown, columns, facts=facts, footnotes=footnotes)],
         {
             "rows": rows,
             "gpu": pl.DataFrame([device | asdict(ceilings)]),
@@ -108,6 +112,12 @@ def measured(result: Result) -> Report:
         },
         notes=[Note("warning", "gpu-state", warning) for warning in result.warnings],
     )
+
+
+def _agreement(row: Row) -> str:
+    if not row.agree:
+        return "NO"
+    return "bits" if row.largest_error is None else f"{row.largest_error:.2f}"
 
 
 def _state_facts(result: Result) -> list[Fact]:
