@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -13,33 +11,10 @@ from traceanalyzer.kernels.common.bench import Bench
 from traceanalyzer.kernels.common.bench_result import Row
 from traceanalyzer.kernels.sparse_decode import baseline
 from traceanalyzer.kernels.sparse_decode.op import sparse_decode
+from traceanalyzer.kernels.sparse_decode.shapes import DSV4_PAGE_BYTES, PAGE, SCALE, Inputs, Shape, make
 
-_LEAST_SLOTS, _PAGE = 131_072, 64
-_SCALE = 576**-0.5
-#: Pages of DSV4 are a multiple of what a record takes without its scales.
-_DSV4_PAGE_BYTES = -(-_PAGE * 584 // 576) * 576
 #: The baseline rounds to bf16 more often than the kernel.
 _BASELINE_BOUND = 2.0
-
-
-@dataclass(frozen=True)
-class Shape:
-    """One row. Where `extra` is not 0, so many records of a second cache are read too, and there is a sink."""
-
-    requests: int
-    heads: int
-    k: int
-    v32: bool = True
-    extra: int = 0
-
-    def __str__(self) -> str:
-        requests = f"{self.requests} request{'s' * (self.requests > 1)}, {self.heads} heads, k {self.k:,}"
-        more = f" + {self.extra:,} of a second cache, sink" if self.extra else ""
-        return f"{'' if self.v32 else 'DSV4, '}{requests}{more}"
-
-    @property
-    def columns(self) -> int:
-        return 576 if self.v32 else 512
 
 
 _SHAPES = (
@@ -51,22 +26,6 @@ _SHAPES = (
     Shape(1, 64, 512, v32=False),
     Shape(1, 64, 128, v32=False, extra=512),
 )
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """A call's tensors."""
-
-    q: torch.Tensor
-    cache: torch.Tensor
-    indices: torch.Tensor
-    page_size: int | None
-    extra: baseline.Extra | None
-    sink: torch.Tensor | None
-
-    def options(self) -> dict[str, Any]:
-        """What kernel and baseline take by name."""
-        return {"scale": _SCALE, "page_size": self.page_size, "extra": self.extra, "sink": self.sink}
 
 
 def rows(bench: Bench) -> Iterator[Row]:
@@ -115,45 +74,6 @@ def _floor_ns(bench: Bench, shape: Shape) -> int:
     )
 
 
-def make(shape: Shape, device: torch.device) -> Inputs:
-    """Random inputs; no record is read twice."""
-    q = torch.randn(shape.requests, shape.heads, shape.columns, device=device).to(torch.bfloat16)
-    cache, indices = _cache(shape.requests, shape.k, device, v32=shape.v32)
-    page_size = None if shape.v32 else _PAGE
-    if not shape.extra:
-        return Inputs(q, cache, indices, page_size, None, None)
-    second, seconds = _cache(shape.requests, shape.extra, device, v32=shape.v32)
-    sink = torch.randn(shape.heads, device=device)
-    return Inputs(q, cache, indices, page_size, (second, seconds, None, page_size), sink)
-
-
-def _cache(requests: int, k: int, device: torch.device, *, v32: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    slots = max(_LEAST_SLOTS, 2 * requests * k)
-    chosen = torch.randperm(slots, device=device)[: requests * k].view(requests, k).to(torch.int32)
-    return (_v32_cache if v32 else _dsv4_cache)(slots, device), chosen
-
-
-def _codes(slots: int, columns: int, device: torch.device) -> torch.Tensor:
-    return (torch.randn(slots, columns, device=device) * 110).to(torch.float8_e4m3fn).view(torch.uint8)
-
-
-def _rope(slots: int, device: torch.device) -> torch.Tensor:
-    return torch.randn(slots, 64, device=device).to(torch.bfloat16).view(torch.uint8)
-
-
-def _v32_cache(slots: int, device: torch.device) -> torch.Tensor:
-    scales = torch.exp2(-torch.rand(slots, 4, device=device) * 2 - 6)
-    return torch.cat([_codes(slots, 512, device), scales.view(torch.uint8), _rope(slots, device)], dim=1)
-
-
-def _dsv4_cache(slots: int, device: torch.device) -> torch.Tensor:
-    cache = torch.zeros(slots // _PAGE, _DSV4_PAGE_BYTES, dtype=torch.uint8, device=device)
-    data, tails = baseline.dsv4_parts(baseline.Pages(cache, _PAGE, _DSV4_PAGE_BYTES))
-    data.copy_(torch.cat([_codes(slots, 448, device), _rope(slots, device)], dim=1).view(data.shape))
-    tails.copy_(torch.randint(119, 122, tails.shape, device=device))
-    return cache
-
-
 def _peer(shape: Shape, inputs: Inputs) -> tuple[str | None, Callable[[], object] | None]:
     """FlashMLA where it is installed and takes the shape, else operators of torch."""
     if shape.extra:
@@ -164,7 +84,7 @@ def _peer(shape: Shape, inputs: Inputs) -> tuple[str | None, Callable[[], object
         except (ImportError, OSError, RuntimeError):  # not here, or not for this GPU
             pass
     return "torch: records made bf16, then multiplied", lambda: baseline.gather_then_attend(
-        inputs.q, inputs.cache, inputs.indices, scale=_SCALE, page_size=inputs.page_size
+        inputs.q, inputs.cache, inputs.indices, scale=SCALE, page_size=inputs.page_size
     )
 
 
@@ -174,9 +94,9 @@ def _flash_mla(shape: Shape, inputs: Inputs) -> Callable[[], object]:
     plan = flash_mla.get_mla_metadata()[0]
     cache = inputs.cache.view(torch.float8_e4m3fn)
     if shape.v32:
-        paged = cache.view(-1, _PAGE, 1, 656)
+        paged = cache.view(-1, PAGE, 1, 656)
     else:
-        paged = cache.as_strided((len(cache), _PAGE, 1, 584), (_DSV4_PAGE_BYTES, 584, 584, 1))
+        paged = cache.as_strided((len(cache), PAGE, 1, 584), (DSV4_PAGE_BYTES, 584, 584, 1))
 
     def call() -> object:
         return flash_mla.flash_mla_with_kvcache(
@@ -186,7 +106,7 @@ def _flash_mla(shape: Shape, inputs: Inputs) -> Callable[[], object]:
             None,
             512,
             plan,
-            softmax_scale=_SCALE,
+            softmax_scale=SCALE,
             is_fp8_kvcache=True,
             indices=inputs.indices.unsqueeze(1),
             use_legacy=True,
@@ -206,7 +126,7 @@ def _error(shape: Shape, inputs: Inputs, out: torch.Tensor, lse: torch.Tensor) -
             if inputs.extra is not None and inputs.sink is not None:
                 keys = torch.cat([keys, _keys(shape, inputs.extra[0], inputs.extra[1][request], inputs.page_size)])
                 mine = mine.double() / torch.sigmoid(sums.double() - inputs.sink.double())[:, None]
-            yield Attention(queries, keys, _SCALE), Result(mine, sums)
+            yield Attention(queries, keys, SCALE), Result(mine, sums)
 
     return largest_error(pairs())
 

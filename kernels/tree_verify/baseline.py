@@ -84,7 +84,7 @@ def walk(  # type: ignore[no-untyped-def] # Triton reads annotations
         weights = tl.exp2(scores - base[:, None])
         total = total * kept + tl.sum(weights, 1)
         value = tl.load(pool_start + slot[:, None] * 576 + column[None, :], mask=is_key[:, None], other=0.0)
-        sums = sums * kept[:, None] + tl.dot(weights.to(tl.bfloat16), value)
+        sums = sums * kept[:, None] + tl.dot(weights.to(value.dtype), value)
         most = new_most
 
     share = tl.where(total > 0, 1.0 / total, 0.0)
