@@ -106,7 +106,7 @@ def walk(  # type: ignore[no-untyped-def] # Triton reads annotations
 _CONFIGS = [
     triton.Config({"BLOCK_T": block}, num_warps=warps, num_stages=2) for block, warps in ((16, 4), (16, 8), (32, 8))
 ]
-_walk = triton.autotune(configs=_CONFIGS, key=["k_rounded"])(triton.jit(walk))
+_walk = triton.autotune(configs=_CONFIGS, key=["k_rounded", "CODES"])(triton.jit(walk))
 
 
 class Pages(NamedTuple):

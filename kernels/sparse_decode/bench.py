@@ -81,7 +81,7 @@ def _peer(shape: Shape, inputs: Inputs) -> tuple[str | None, Callable[[], object
     if shape.heads in (64, 128):
         try:
             return "FlashMLA", _flash_mla(shape, inputs)
-        except (ImportError, OSError, RuntimeError):  # not here, or not for this GPU
+        except (ImportError, OSError, RuntimeError, AssertionError):  # not here, or not for this GPU
             pass
     return "torch: records made bf16, then multiplied", lambda: baseline.gather_then_attend(
         inputs.q, inputs.cache, inputs.indices, scale=SCALE, page_size=inputs.page_size

@@ -139,7 +139,7 @@ def _peer(shape: Shape, inputs: Inputs) -> tuple[str, Callable[[], object]]:
     """FlashMLA where it is installed, which can only take the tree for a chain; else operators of torch."""
     try:
         return "FlashMLA, dense, of a chain as long", _flash_mla(shape, inputs)
-    except (ImportError, OSError, RuntimeError):  # not here, or not for this GPU
+    except (ImportError, OSError, RuntimeError, AssertionError):  # not here, or not for this GPU
         return "torch: keys gathered, multiplied, masked", lambda: _by_torch(shape, inputs)
 
 
