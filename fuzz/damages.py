@@ -344,13 +344,22 @@ def concatenated(rng: random.Random, new: Callable[..., Excerpt]) -> Case:
     return Case(data, set(events), events)
 
 
+def _begins_with_event(trace: Excerpt, cut: int) -> bool:
+    """Whether the text from a place on begins with a whole event. Behind a bare list, that is what a bracket in the
+    place of a comma leaves, and is read."""
+    rest = trace.text[cut:]
+    at = cut + len(rest) - len(rest.lstrip(b" \n,"))
+    return any(trace.text.index(b"{", start) == at for start, _ in trace.spans.values())
+
+
 @kind
 def written_over(rng: random.Random, new: Callable[..., Excerpt]) -> Case:
     """Several ranks wrote to one path at once: one lies over the start, or over a part, of another."""
     under, over = new(), new(first_number=1000, rank=1)
     if rng.random() < 0.5:  # the whole of one, and what remains of a longer one
         text = over.text + under.text[len(over.text) :]
-        return Case(text, set(over.events), over.events)
+        made_up = None if _begins_with_event(under, len(over.text)) and over.rank < 0 else 0
+        return Case(text, set(over.events), over.events, made_up=made_up)
     start, length = rng.randrange(under.first, len(under.text)), rng.randrange(1, len(over.text))
     text = under.text[:start] + over.text[:length] + under.text[start + length :]
     same = _said_rank(under, start) == _said_rank(over, length)
