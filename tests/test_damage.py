@@ -206,6 +206,24 @@ def test_members_that_a_damaged_one_ran_into_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("cut", [None, -9])
+def test_members_that_a_damaged_one_took_for_its_own_to_the_end_are_read(tmp_path: Path, cut: int | None) -> None:
+    """Found by damaging at random: nothing was wrong with what it inflated to, except that the file ended in it."""
+    text = TEXTS["compact"].encode()
+    parts = [gzip.compress(part) for part in (text[3000:3100], text[3100:6000], text[6000:])]
+    longer = bytearray(gzip.compress(text[:3000], 0))
+    head = longer.index((3000).to_bytes(2, "little"), 10)  # the length of the only stored block
+    longer[head : head + 4] = b"\xff\xff\x00\x00"  # longer than the file
+    trace = read_bytes(tmp_path, (bytes(longer) + b"".join(parts))[:cut])
+    assert codes(trace)["gzip-damaged"] == 1
+    assert codes(trace)["gzip-resumed"] == 1
+    assert ("gzip-cut" in codes(trace)) == (cut is not None)
+    behind = whole_events_before(text.decode(), 3000)
+    assert names(trace)[:behind] == NAMES[:behind]
+    assert names(trace)[behind:] == NAMES[behind + 1 :]
+
+
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("size", [300, 16_000])
 @pytest.mark.parametrize("layout", ["kineto-new", "compact"])
 @pytest.mark.parametrize("garbage", ['}, [ {"ph": "X", "nam', '"ac2g" : [ {"ph": "X", "ca'])
@@ -558,6 +576,30 @@ def test_brackets_in_damage_cost_their_length(tmp_path: Path, rest: str) -> None
         trace = read_bytes(tmp_path, (text[:start] + "1" + rest * count + text[end:]).encode(), name=f"{count}.json")
         seconds.append(time.process_time() - began)
         assert names(trace) == [*NAMES[:7], *NAMES[8:]]
+    assert seconds[1] < 8 * seconds[0] + 1
+
+
+@pytest.mark.parametrize(
+    ("begin", "rubbish"),
+    [
+        ('{"ph": "X", "name": "x" ', '"a" '),
+        ('{"ph": "X", "name": "', '"a", '),
+        ("", '}, {"'),
+        ("", '{"trace_id": "1", "ph": "X", "ts": x}, '),
+    ],
+)
+def test_rubbish_costs_its_length(tmp_path: Path, begin: str, rubbish: str) -> None:
+    """What may follow damage was looked for again and again, up to the end of the text."""
+    text = TEXTS["compact"]
+    at = text.rindex("{", 0, text.index('"k7"'))
+    seconds = []
+    for size in (20_000, 80_000):
+        began = time.process_time()
+        trace = read_bytes(
+            tmp_path, (text[:at] + begin + rubbish * (size // len(rubbish))).encode(), name=f"{size}.json"
+        )
+        seconds.append(time.process_time() - began)
+        assert names(trace) == NAMES[:7]
     assert seconds[1] < 8 * seconds[0] + 1
 
 

@@ -18,7 +18,8 @@ from json import JSONDecodeError
 from typing import Any, Literal, Protocol
 
 from traceanalyzer.errors import NotATraceError, UnreadableError
-from traceanalyzer.ingest.later import Head, LaterTraces, ReadAgainError, find_head
+from traceanalyzer.ingest.finder import Finder
+from traceanalyzer.ingest.later import Head, HeadFinder, LaterTraces, ReadAgainError, find_head
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.repair import KINDS, LONGEST_ENTRY, NeedsMoreText, Repaired, repair
 from traceanalyzer.ingest.source import Text
@@ -37,9 +38,12 @@ _SPACE = re.compile(r"\s*")
 #: A decoding error this close to the end of the text may only mean that the text goes on.
 _NEAR_END = 12
 #: The keys that events begin with: what follows a boundary is the next event, and no metadata behind the array.
-_EVENT_BEGINS = re.compile(r"(\}\s*,\s*)?(\{)\s*\"(?:ph|name|cat|args|pid|tid|ts|dur)\"\s*:")
+_EVENT_BEGINS = re.compile(r"\{\s*\"(?:ph|name|cat|args|pid|tid|ts|dur)\"\s*:")
+_NEXT_EVENT_BEGINS = re.compile(r"\}\s*,\s*(\{)\s*\"(?:ph|name|cat|args|pid|tid|ts|dur)\"\s*:")
 #: Where the text between two events is damaged as well, so many places are tried.
 _MOST_TRIES = 20
+#: Where damage was met, this share of a text is taken before the next is made: it may be looked through to its end.
+_SHARE = 8
 _ARRAY_ENDS = re.compile(r"\}\s*(\])\s*(?:\}|,\s*\"|$)")
 #: No array of events ends where another event follows (at the end of the text: where one may follow), or where an
 #: event goes on that lost its brace, behind a comma. (Without one, it is the rest of a longer trace behind a shorter.)
@@ -156,6 +160,17 @@ class _Buffer:
         return self.bytes[position:end].decode("utf-8", "surrogateescape")
 
 
+class _Ahead:
+    """What may follow damage in a text."""
+
+    def __init__(self, text: str) -> None:
+        self.heads = HeadFinder(text)
+        self.events = Finder(_EVENT_BEGINS, text)
+        self.next_events = Finder(_NEXT_EVENT_BEGINS, text)
+        self.array_ends = Finder(_ARRAY_ENDS, text)
+        self.boundaries = Finder(_BOUNDARY, text)
+
+
 class Document:
     """Reads one JSON text. `metadata`, `container` and `whole` are filled by `read`."""
 
@@ -197,6 +212,8 @@ class Document:
         self._doubts_bracket = False
         """Whether a closing bracket is not behind an event, but behind a comma, or an entry that is no object: what is
         left of an event that lost its beginning may read so."""
+        self._ahead = _Ahead("")
+        """Looks ahead in the text at hand."""
         self._event_at = -1
         """Where, in the text at hand, the last event stands that was looked for ahead."""
         self._passed_bracket = False
@@ -453,7 +470,7 @@ class Document:
         """Decode entry by entry, about `most` characters of them; gives where it stopped, and whether the array
         (or, in the `final` text, everything) ended there, or another trace begins."""
         position, readable = 0, _readable(text)
-        self._event_at = -1
+        self._ahead, self._event_at = _Ahead(readable), -1
         while position < most:
             position = self._skip(text, position)
             following = text[position : position + 1]
@@ -471,7 +488,7 @@ class Document:
                 if final and following == "" and not self._is_array:
                     self._cut("ends inside the event array")
                 return position, "ended" if final else "more"
-            head = find_head(text, position, here=True)
+            head = self._ahead.heads.find(position, here=True)
             if head and head.sure and (following == "{" or self._begins_traces()):
                 self._cut("is broken off inside the event array, where another trace begins")
                 self._met_list |= following == "[" and not self._is_array
@@ -494,6 +511,7 @@ class Document:
                 if resumed is None:
                     return (len(text), "ended") if final else (position, "more")
                 position, self._awaits_entry, self._doubts_bracket = resumed, False, False
+                most = max(most, len(text) // _SHARE)
                 continue
             value = self._checked(value, text, position, end)
             if constants := self._strict.constants:
@@ -534,7 +552,7 @@ class Document:
 
     def _begins_event(self, text: str, position: int, *, final: bool, may_wait: bool) -> bool | None:
         """Whether an object is an event, or seems to be a damaged one; None where the text that follows tells."""
-        head = find_head(text, position, here=True)
+        head = self._ahead.heads.find(position, here=True)
         if head and (head.sure or not final):
             return False if head.sure else None
         try:
@@ -592,26 +610,30 @@ class Document:
 
     def _head_inside(self, text: str, start: int, end: int | None) -> Head | None:
         """The first place from `start` to `end` where another trace begins, or may begin, inside damage."""
-        head = find_head(text, start, end)
+        head = self._ahead.heads.find(start, end)
         while head and text[head.at] == "[" and self._later.lists == "stray" and not self._is_array:
             self._passed_bracket = True
-            head = find_head(text, head.at + 1, end)
+            head = self._ahead.heads.find(head.at + 1, end)
         return head
 
     def _next_place(self, text: str, position: int, *, may_wait: bool) -> int | None:
         """Where to go on behind a damaged entry: at the next event; where there is none, at the end of the array, or at
         another object. None where there is nothing, or where the text that follows may show a better place."""
-        for tries, event in enumerate(_EVENT_BEGINS.finditer(text, position)):
-            at = event.start(2)
-            if event[1]:
-                return at
-            if at > position and tries < _MOST_TRIES and self._is_event(text, at):
-                return at
+        next_event = self._ahead.next_events.behind(position)
+        event = self._ahead.events.behind(position + 1)
+        for _ in range(_MOST_TRIES):
+            if event is None or (next_event and event.start() >= next_event.start(1)):
+                break
+            if self._is_event(text, event.start()):
+                return event.start()
+            event = self._ahead.events.behind(event.start() + 1)
+        if next_event:
+            return next_event.start(1)
         if may_wait:
             return None
-        if end := _ARRAY_ENDS.search(text, position):
+        if end := self._ahead.array_ends.behind(position):
             return end.start(1)
-        boundary = _BOUNDARY.search(text, position)
+        boundary = self._ahead.boundaries.behind(position)
         return None if boundary is None else text.index("{", boundary.start() + 1)
 
     def _is_event(self, text: str, position: int) -> bool:

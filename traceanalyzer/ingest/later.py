@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from traceanalyzer.ingest.finder import Finder
 from traceanalyzer.ingest.losses import Losses
 from traceanalyzer.ingest.values import to_integer
 
@@ -43,24 +44,44 @@ class Head(NamedTuple):
     sure: bool
 
 
-def find_head(text: str, start: int, end: int | None = None, *, here: bool = False) -> Head | None:
-    """The first place from `start` to `end` where a trace begins (or may begin, if the text went on); with `here`, only
-    at `start` itself."""
-    end = len(text) if end is None else end
-    found = _HEAD.match(text, start) if here else _HEAD.search(text, start)
-    while found and found.start() < end:
-        at = found.start()
+class HeadFinder:
+    """Finds where traces begin in a text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._marks = Finder(_HEAD, text)
+        self._events = Finder(_EVENTS_KEY, text)
+        self._phases = Finder(_PHASE_KEY, text)
+
+    def find(self, start: int, end: int | None = None, *, here: bool = False) -> Head | None:
+        """The first place from `start` to `end` where a trace begins (or may begin, if the text went on); with `here`,
+        only at `start` itself."""
+        end = len(self._text) if end is None else end
+        found = _HEAD.match(self._text, start) if here else self._marks.behind(start)
+        while found and found.start() < end:
+            head = self._judge(found.start())
+            if head:
+                return head
+            found = None if here else self._marks.behind(found.start() + 1)
+        return None
+
+    def _judge(self, at: int) -> Head | None:
+        """Whether a trace begins where something begins that traces begin with."""
+        text = self._text
         if text[at] == "[":
-            if not _ENDS_WITH_EVENTS_KEY.search(text, max(at - _LONGEST_KEY, 0), at):
-                return Head(at, sure=True)
-            found = None if here else _HEAD.search(text, at + 1)
-            continue
-        events = _EVENTS_KEY.search(text, at, at + _LONGEST_HEAD)
-        phase = _PHASE_KEY.search(text, at, events.start() if events else at + _LONGEST_HEAD)
-        if not phase and (events or len(text) - at < _LONGEST_HEAD):
-            return Head(at, sure=events is not None)
-        found = None if here else _HEAD.search(text, at + 1)
-    return None
+            is_its_array = _ENDS_WITH_EVENTS_KEY.search(text, max(at - _LONGEST_KEY, 0), at)
+            return None if is_its_array else Head(at, sure=True)
+        limit = at + _LONGEST_HEAD
+        events, phase = self._events.behind(at), self._phases.behind(at)
+        if phase and phase.end() <= limit and not (events and events.start() < phase.start()):
+            return None
+        is_trace = events is not None and events.end() <= limit
+        return Head(at, sure=is_trace) if is_trace or len(text) < limit else None
+
+
+def find_head(text: str, start: int, end: int | None = None, *, here: bool = False) -> Head | None:
+    """As `HeadFinder.find`, in a text that is looked at once."""
+    return HeadFinder(text).find(start, end, here=here)
 
 
 @dataclass(frozen=True)

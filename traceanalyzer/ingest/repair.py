@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from json import JSONDecoder
 from typing import Any
 
+from traceanalyzer.ingest.finder import Finder
 from traceanalyzer.ingest.source import HOLE
 
 #: What may be wrong with an entry, and how it is said.
@@ -63,6 +64,7 @@ def repair(text: str, start: int, decoder: JSONDecoder) -> Repaired | None:
     open_brackets: list[str] = []
     key = ""
     limit = min(len(text), start + LONGEST_ENTRY)
+    swallowed = Finder(_SWALLOWED, text, limit)
     while position < limit:
         token = _TOKEN.match(text, position, limit)
         if token is None:  # the end, or a string without an end
@@ -84,7 +86,7 @@ def repair(text: str, start: int, decoder: JSONDecoder) -> Repaired | None:
             if not after_colon:
                 key = string
             elif key not in _PLAIN_KEYS:
-                string, position = _whole_string(text, token, position, limit, kinds)
+                string, position = _whole_string(text, token, position, limit, swallowed, kinds)
             parts.append(f'"{_clean(string, kinds)}"')
         else:
             number = _bare_word(word, kinds)
@@ -118,15 +120,19 @@ def _decoded(text: str, end: int, kinds: Counter[str], decoder: JSONDecoder) -> 
     return Repaired(value, end, kinds) if isinstance(value, dict) else None
 
 
-def _whole_string(text: str, token: re.Match[str], position: int, limit: int, kinds: Counter[str]) -> tuple[str, int]:
+def _whole_string(
+    text: str, token: re.Match[str], position: int, limit: int, swallowed: Finder, kinds: Counter[str]
+) -> tuple[str, int]:
     """The content of a string value of an object, beyond quotes inside it that nobody escaped."""
     string: str = token.group(2)
     if _AFTER_VALUE.match(text, position):
         return string, position
     first = token.start(2)
+    found = swallowed.behind(first)
+    longest = limit if found is None else found.end()
     quote = text.find('"', position, limit)
     while quote >= 0:
-        if _SWALLOWED.search(text, first, quote):
+        if quote >= longest:
             return string, position  # the quote that is missing is the one that ends it: damage
         if _AFTER_VALUE.match(text, quote + 1):
             kinds["unescaped-quote"] += 1

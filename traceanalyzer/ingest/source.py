@@ -209,13 +209,13 @@ class Source:
                 data = member.left
                 if not data and not member.holds_more:
                     data = self.read(handle, COMPRESSED_BLOCK)
+                    if not data:
+                        data = yield from self._behind_cut(handle, member)
+                        member = _Member(self.file_bytes - len(data), self._text_bytes)
                 continue
             data = self._next_member(handle, member.rest)
             if data:
                 member = _Member(self.file_bytes - len(data), self._text_bytes)
-        if not member.ended and member.delivered_or_fed:
-            self.cut = True
-            self.losses.add("gzip-cut", "compressed data ends before its end mark", at=self.file_bytes)
 
     def _behind_damage(self, handle: BinaryIO, member: _Member, error: Exception) -> Generator[bytes, None, bytes]:
         """Yield what the damaged member still gives before the damage, and a hole; give the start of the next member.
@@ -226,11 +226,31 @@ class Source:
         self.cut = True
         seekable = handle.seekable()
         end = (yield from member.again(handle)) if seekable else self.file_bytes
-        doubt = "" if self._text_bytes == member.text_start else _doubt(member.text_start, self._text_bytes)
-        self.losses.add("gzip-damaged", f"compressed data is damaged ({error}){doubt}", at=end)
+        self._note_damage(member, str(error), end)
         if not seekable:
             return b""
-        position = _next_header(handle, max(member.start + 1, end - _OVERRUN_BYTES))
+        behind = next(_members(handle, max(member.start + 1, end - _OVERRUN_BYTES)), None)
+        return (yield from self._resume(handle, handle.seek(0, os.SEEK_END) if behind is None else behind))
+
+    def _behind_cut(self, handle: BinaryIO, member: _Member) -> Generator[bytes, None, bytes]:
+        """At the end of the file, inside a member. Where a whole one lies in that, it was not cut but damaged, and took
+        the next one for its own content: yield a hole, and give the start of that one."""
+        self.cut = True
+        end = self.file_bytes
+        if handle.seekable():
+            for inside in _members(handle, max(member.start + 1, end - _OVERRUN_BYTES)):
+                if _is_whole(handle, inside):
+                    self._note_damage(member, "it runs on into later gzip members", end)
+                    return (yield from self._resume(handle, inside))
+        self.losses.add("gzip-cut", "compressed data ends before its end mark", at=end)
+        return b""
+
+    def _note_damage(self, member: _Member, what: str, end: int) -> None:
+        doubt = "" if self._text_bytes == member.text_start else _doubt(member.text_start, self._text_bytes)
+        self.losses.add("gzip-damaged", f"compressed data is damaged ({what}){doubt}", at=end)
+
+    def _resume(self, handle: BinaryIO, position: int) -> Generator[bytes, None, bytes]:
+        """Yield a hole; give the start of the member at a place."""
         handle.seek(position)
         self.file_bytes = position
         data = self.read(handle, COMPRESSED_BLOCK)
@@ -299,13 +319,11 @@ class _Member:
         """How much JSON text the members before it gave."""
         self._object = _inflate.decompressobj(31)
         self._delivered = 0
-        self.delivered_or_fed = False
         self.holds_more = False
         """Whether there may be content that wants no more input."""
 
     def inflate(self, data: bytes) -> bytes:
         """The next part of its content."""
-        self.delivered_or_fed = True
         block: bytes = self._object.decompress(data, INFLATED_BLOCK)
         self._delivered += len(block)
         self.holds_more = len(block) == INFLATED_BLOCK and not self.ended
@@ -355,22 +373,37 @@ def _doubt(start: int, end: int) -> str:
     return f"; what was read from bytes {start:,} to {end:,} of the JSON text may be wrong"
 
 
-def _next_header(handle: BinaryIO, position: int) -> int:
-    """Where the next gzip member that inflates begins, at or after `position`; the end of the file if none does."""
-    handle.seek(position)
+def _members(handle: BinaryIO, position: int) -> Iterator[int]:
+    """Where, at or after `position`, gzip members begin that inflate, as far as a trial tells."""
     window = b""
-    while data := handle.read(1 << 20):
+    while True:
+        handle.seek(position + len(window))
+        data = handle.read(1 << 20)
+        if not data:
+            return
         window += data
         found = window.find(_MEMBER_HEAD)
         while found >= 0:
-            if len(window) - found < _TRIAL_BYTES:
-                window += handle.read(_TRIAL_BYTES)
-            if _inflates(window[found : found + _TRIAL_BYTES]):
-                return position + found
+            handle.seek(position + found)
+            if _inflates(handle.read(_TRIAL_BYTES)):
+                yield position + found
             found = window.find(_MEMBER_HEAD, found + 1)
-        position += len(window) - len(_MEMBER_HEAD)
-        window = window[-len(_MEMBER_HEAD) :]
-    return handle.seek(0, os.SEEK_END)
+        passed = max(len(window) - len(_MEMBER_HEAD), 0)
+        position, window = position + passed, window[passed:]
+
+
+def _is_whole(handle: BinaryIO, position: int) -> bool:
+    """Whether a member begins there and goes on to its end mark with the right checksum."""
+    handle.seek(position)
+    inflater = zlib.decompressobj(31)
+    try:
+        while not inflater.eof:
+            data = inflater.unconsumed_tail or handle.read(COMPRESSED_BLOCK)
+            if not inflater.decompress(data, INFLATED_BLOCK) and not data:
+                return False
+    except zlib.error:
+        return False
+    return True
 
 
 def _inflates(data: bytes) -> bool:
