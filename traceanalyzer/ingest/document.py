@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from json import JSONDecodeError
 from typing import Any, Literal, Protocol
 
@@ -161,14 +161,27 @@ class _Buffer:
 
 
 class _Ahead:
-    """What may follow damage in a text."""
+    """What may follow damage in a text. Most texts hold none, and are not asked."""
 
     def __init__(self, text: str) -> None:
+        self._text = text
         self.heads = HeadFinder(text)
-        self.events = Finder(_EVENT_BEGINS, text)
-        self.next_events = Finder(_NEXT_EVENT_BEGINS, text)
-        self.array_ends = Finder(_ARRAY_ENDS, text)
-        self.boundaries = Finder(_BOUNDARY, text)
+
+    @cached_property
+    def events(self) -> Finder:
+        return Finder(_EVENT_BEGINS, self._text)
+
+    @cached_property
+    def next_events(self) -> Finder:
+        return Finder(_NEXT_EVENT_BEGINS, self._text)
+
+    @cached_property
+    def array_ends(self) -> Finder:
+        return Finder(_ARRAY_ENDS, self._text)
+
+    @cached_property
+    def boundaries(self) -> Finder:
+        return Finder(_BOUNDARY, self._text)
 
 
 class Document:

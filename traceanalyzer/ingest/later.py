@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from traceanalyzer.ingest.finder import Finder
@@ -49,9 +50,18 @@ class HeadFinder:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._marks = Finder(_HEAD, text)
-        self._events = Finder(_EVENTS_KEY, text)
-        self._phases = Finder(_PHASE_KEY, text)
+
+    @cached_property
+    def _marks(self) -> Finder:
+        return Finder(_HEAD, self._text)
+
+    @cached_property
+    def _events(self) -> Finder:
+        return Finder(_EVENTS_KEY, self._text)
+
+    @cached_property
+    def _phases(self) -> Finder:
+        return Finder(_PHASE_KEY, self._text)
 
     def find(self, start: int, end: int | None = None, *, here: bool = False) -> Head | None:
         """The first place from `start` to `end` where a trace begins (or may begin, if the text went on); with `here`,
