@@ -331,6 +331,21 @@ def test_numbers_that_nothing_can_hold_are_missing(tmp_path: Path, number: str, 
 
 
 @needs_native
+@pytest.mark.parametrize("number", ["1e-" + "9" * 20, "-2.5E-" + "9" * 20, "0e" + "9" * 11, "-0.00E+" + "9" * 20])
+@pytest.mark.parametrize(("times", "expected"), [('"ts": %s, "dur": 2', (0, 2000)), ('"ts": 1, "dur": %s', (1000, 0))])
+@pytest.mark.parametrize("category", ["kernel", "something new"])
+def test_numbers_too_close_to_zero_are_zero(
+    tmp_path: Path, number: str, times: str, expected: tuple[int, int], category: str
+) -> None:
+    args = f'{{"registers per thread": {number}}}'
+    event = f'{{"ph": "X", "cat": "{category}", "name": "x", {times % number}, "args": {args}}}'
+    trace = expect_alike(tmp_path, a_kernel(), event, a_kernel(), event)
+    rows = trace.kernels.filter(name="x") if category == "kernel" else trace.slices
+    assert rows.select("start_ns", "duration_ns").rows() == [expected] * 2
+    assert category != "kernel" or rows["registers"].to_list() == [0, 0]
+
+
+@needs_native
 @pytest.mark.parametrize("category", ["kernel", "something new"])
 @pytest.mark.parametrize("where", ['"other": %s', '"args": {"x": %s}'])
 def test_nesting_without_end_costs_its_event(tmp_path: Path, category: str, where: str) -> None:

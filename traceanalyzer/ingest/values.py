@@ -23,7 +23,7 @@ _SIGNED_64 = 1 << 63
 
 class ExactDecoder(json.JSONDecoder):
     """Keeps every digit, and reads as None what is no number (NaN, Infinity) or one that nothing can hold: whole
-    numbers of thousands of digits, exponents beyond Decimal's.
+    numbers of thousands of digits, exponents beyond Decimal's. One so close to 0 that nothing can hold it is 0.
 
     It accepts control characters in strings, unless it is `strict`.
     """
@@ -62,14 +62,17 @@ def _decimal_or_none(digits: str) -> Decimal | None:
     try:
         return Decimal(digits)
     except InvalidOperation:
-        return None
+        mantissa, _, exponent = digits.lower().partition("e")
+        return Decimal(0) if exponent.startswith("-") or not mantissa.strip("-0.") else None
 
 
 def to_decimal(value: Any) -> Decimal | None:
     """The number that a value holds, a string that spells one included, of a size that ids and times have; None for
     anything else."""
     number = _finite(value)
-    return number if number is not None and (type(value) is int or number.adjusted() <= _LARGEST_EXPONENT) else None
+    if number is None or number.is_zero():
+        return None if number is None else Decimal(0)
+    return number if type(value) is int or number.adjusted() <= _LARGEST_EXPONENT else None
 
 
 def _finite(value: Any) -> Decimal | None:
