@@ -47,7 +47,7 @@ from traceanalyzer.ingest.values import printable
 from traceanalyzer.schema import EVENT_TABLES, SCHEMA_VERSION
 
 #: Bumped when the reader gives other rows for the same file.
-READER_VERSION = 4
+READER_VERSION = 5
 #: Files smaller than this are parsed faster than an entry is looked for,
 SMALLEST_FILE = 64 << 10
 #: and JSON text shorter than this faster than an entry is opened.
