@@ -106,6 +106,35 @@ def test_rows_that_went_to_the_store_while_the_file_was_read(file: Path) -> None
     assert len([part for part in entries()[0].manifest["parts"] if part["table"] == "kernels"]) > 1
 
 
+@pytest.mark.parametrize("name", ["run [1]", "run*", "run?", "{a,b}", "a=b", "100%", "~"])
+def test_the_folder_may_have_any_name(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("TRACEANALYZE_CACHE_DIR", str(tmp_path / name))
+    plain = ta.read(file, cache=False)
+    with small_batches():
+        first, second = read_twice(file)
+    assert_same_tables(plain, first)
+    assert_same_tables(plain, second)
+
+
+@pytest.mark.parametrize("folder", ["here", "~/here"])
+def test_the_folder_is_the_same_from_everywhere(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """Tables are read when they are asked for, perhaps after the process went elsewhere."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TRACEANALYZE_CACHE_DIR", folder)
+    monkeypatch.chdir(tmp_path)
+    plain = ta.read(file, cache=False)
+    with small_batches():
+        trace = ta.read(file)
+    monkeypatch.chdir("/")
+    assert_same_tables(plain, trace)
+    assert default_store().root.is_absolute()
+    assert (tmp_path / "here" / "traceanalyzer-store").is_dir()
+
+
 def test_rows_are_spilled_each_time_that_there_are_many(file: Path) -> None:
     with small_batches(), mock.patch("traceanalyzer.ingest.normalize.SPILL_ROWS", 300):
         ta.read(file)

@@ -258,8 +258,9 @@ class Store:
 def default_store() -> Store:
     """The user's store: TRACEANALYZE_CACHE_DIR or the cache folder of the platform; the limit in GB from
     TRACEANALYZE_CACHE_GB. Raises `UsageError` for a limit that is no number."""
-    root = os.environ.get("TRACEANALYZE_CACHE_DIR") or _cache_folder()
-    return Store(Path(root) / _FOLDER, _limit(os.environ.get("TRACEANALYZE_CACHE_GB")))
+    root = os.path.expanduser(os.environ.get("TRACEANALYZE_CACHE_DIR") or _cache_folder())
+    # absolute: tables are read later, perhaps from another folder
+    return Store(Path(os.path.abspath(root)) / _FOLDER, _limit(os.environ.get("TRACEANALYZE_CACHE_GB")))
 
 
 def _cache_folder() -> str:
@@ -350,7 +351,7 @@ def _scan_parts(folder: Path, parts: Iterable[Mapping[str, Any]]) -> dict[str, p
     by_table: defaultdict[str, list[Path]] = defaultdict(list)
     for part in parts:
         by_table[part["table"]].append(folder / part["name"])
-    return {table: pl.scan_parquet(paths) for table, paths in by_table.items()}
+    return {table: pl.scan_parquet(paths, glob=False) for table, paths in by_table.items()}
 
 
 def in_background(function: Callable[..., object], *arguments: object) -> None:
