@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import polars as pl
 import pytest
@@ -779,6 +780,44 @@ def test_objects_that_are_no_traces_are_trailing_text(tmp_path: Path) -> None:
     trace = read_bytes(tmp_path, (TEXTS["compact"] + "garbage" * 1000 + a_trace("compact", 40, 1)).encode())
     assert names(trace) == [*NAMES, "k40"]
     assert codes(trace) == {"trailing-text": 1, "concatenated": 1}
+
+
+def _damaged_members() -> dict[str, bytes]:
+    text = TEXTS["compact"].encode()
+    one = bytearray(gzip.compress(text))
+    one[len(one) // 2 : len(one) // 2 + 4] = b"\xff" * 4
+    three = [bytearray(gzip.compress(part)) for part in (text[:2000], text[2000:6000], text[6000:])]
+    three[1][100:104] = b"\xff" * 4
+    longer = bytearray(gzip.compress(text[:3000], 0))
+    head = longer.index((3000).to_bytes(2, "little"), 10)
+    longer[head : head + 4] = b"\xff\xff\x00\x00"  # a stored block that is longer than the file
+    wrong = bytearray(gzip.compress(text))
+    wrong[-6] ^= 1
+    return {
+        "one member": bytes(one),
+        "of three": b"".join(three),
+        "runs on": bytes(longer) + gzip.compress(text[3000:]),
+        "checksum": bytes(wrong),
+        "cut": gzip.compress(text)[:-20],
+        "whole": gzip.compress(text[:100]) + gzip.compress(text[100:]),
+    }
+
+
+@pytest.mark.parametrize("kind", ["one member", "of three", "runs on", "checksum", "cut", "whole"])
+@pytest.mark.parametrize("block", [50, 16 << 10])
+def test_damaged_members_from_a_pipe_are_read_as_from_a_file(tmp_path: Path, kind: str, block: int) -> None:
+    data = _damaged_members()[kind]
+    with mock.patch("traceanalyzer.ingest.source.COMPRESSED_BLOCK", block):
+        expected = read_bytes(tmp_path, data)
+        pipe = tmp_path / "pipe.json"
+        os.mkfifo(pipe)
+        writing = threading.Thread(target=lambda: pipe.write_bytes(data), daemon=True)
+        writing.start()
+        trace = ta.read(pipe)
+        writing.join(10)
+    assert names(trace)[:2] == NAMES[:2]
+    assert names(trace) == names(expected)
+    assert codes(trace) == codes(expected)
 
 
 def test_a_pipe_is_refused_where_it_would_have_to_be_read_twice(tmp_path: Path) -> None:

@@ -107,9 +107,7 @@ def test_rows_that_went_to_the_store_while_the_file_was_read(file: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["run [1]", "run*", "run?", "{a,b}", "a=b", "100%", "~"])
-def test_the_folder_may_have_any_name(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_the_folder_may_have_any_name(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("TRACEANALYZE_CACHE_DIR", str(tmp_path / name))
     plain = ta.read(file, cache=False)
     with small_batches():

@@ -13,6 +13,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -40,6 +41,8 @@ _MEMBER_HEAD = b"\x1f\x8b\x08"
 _TRIAL_BYTES = 1 << 12
 #: A damaged member may run on into the next ones before its damage shows: so far back they are looked for.
 _OVERRUN_BYTES = 1 << 20
+#: So much is kept of what cannot be read again, to look for them.
+_KEPT_BYTES = 4 << 20
 COMPRESSED_BLOCK = 16 << 10
 PLAIN_BLOCK = 64 << 10
 INFLATED_BLOCK = 100_000
@@ -58,6 +61,16 @@ _OTHER_FORMATS = {
 
 #: Called with the bytes of the file (compressed ones, where it is compressed) that were consumed since the last call.
 Progress = Callable[[int], None]
+
+
+class _Bytes(Protocol):
+    """Gives the bytes of a file."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+    def seek(self, offset: int, whence: int = 0, /) -> int: ...
+
+    def seekable(self) -> bool: ...
 
 
 class Text(Protocol):
@@ -119,7 +132,9 @@ class Source:
                     return
                 self._rewind(handle)
                 head, skip = self.read(handle, COMPRESSED_BLOCK), self.json_bytes
-            blocks = self._inflated(handle, head) if self.gzipped else self._plain(handle, head)
+            blocks = (
+                self._inflated(_again_if_possible(handle, head), head) if self.gzipped else self._plain(handle, head)
+            )
             for block in blocks:
                 self._text_bytes += len(block)
                 self.checksum = crc32(block, self.checksum)
@@ -172,7 +187,7 @@ class Source:
         except OSError as error:
             raise UnreadableError(self.path, _reason(error)) from error
 
-    def read(self, handle: BinaryIO, size: int) -> bytes:
+    def read(self, handle: _Bytes, size: int) -> bytes:
         """The next bytes of the file as they are, counted."""
         try:
             data = handle.read(size)
@@ -188,20 +203,21 @@ class Source:
             self.progress(self.file_bytes - self._reported)
         self._reported = max(self.file_bytes, self._reported)
 
-    def _plain(self, handle: BinaryIO, head: bytes) -> Iterator[bytes]:
+    def _plain(self, handle: _Bytes, head: bytes) -> Iterator[bytes]:
         while head:
             yield head
             head = self.read(handle, PLAIN_BLOCK)
 
-    def _inflated(self, handle: BinaryIO, data: bytes) -> Iterator[bytes]:
+    def _inflated(self, handle: _Bytes, data: bytes) -> Iterator[bytes]:
         """All gzip members one after the other; behind damage, the members that still inflate."""
-        member = _Member(start=0, text_start=0)
+        new_member = partial(_Member, comes_again=handle.seekable())
+        member = new_member(start=0, text_start=0)
         while data or member.holds_more:
             try:
                 block = member.inflate(data)
             except _INFLATE_ERRORS as error:
                 data = yield from self._behind_damage(handle, member, error)
-                member = _Member(self.file_bytes - len(data), self._text_bytes)
+                member = new_member(self.file_bytes - len(data), self._text_bytes)
                 continue
             if block:
                 yield block
@@ -211,37 +227,33 @@ class Source:
                     data = self.read(handle, COMPRESSED_BLOCK)
                     if not data:
                         data = yield from self._behind_cut(handle, member)
-                        member = _Member(self.file_bytes - len(data), self._text_bytes)
+                        member = new_member(self.file_bytes - len(data), self._text_bytes)
                 continue
             data = self._next_member(handle, member.rest)
             if data:
-                member = _Member(self.file_bytes - len(data), self._text_bytes)
+                member = new_member(self.file_bytes - len(data), self._text_bytes)
 
-    def _behind_damage(self, handle: BinaryIO, member: _Member, error: Exception) -> Generator[bytes, None, bytes]:
+    def _behind_damage(self, handle: _Bytes, member: _Member, error: Exception) -> Generator[bytes, None, bytes]:
         """Yield what the damaged member still gives before the damage, and a hole; give the start of the next member.
 
-        The fast library drops what it had inflated when it meets an error, so the member is inflated again by the
-        standard one, in steps small enough to lose nothing.
+        The fast library drops what it had inflated when it meets an error, so the member, or where it cannot be read
+        again, its last part, is inflated again by the standard one, in steps small enough to lose nothing.
         """
         self.cut = True
-        seekable = handle.seekable()
-        end = (yield from member.again(handle)) if seekable else self.file_bytes
+        end = yield from member.again(handle) if handle.seekable() else member.last_again(self.file_bytes)
         self._note_damage(member, str(error), end)
-        if not seekable:
-            return b""
         behind = next(_members(handle, max(member.start + 1, end - _OVERRUN_BYTES)), None)
         return (yield from self._resume(handle, handle.seek(0, os.SEEK_END) if behind is None else behind))
 
-    def _behind_cut(self, handle: BinaryIO, member: _Member) -> Generator[bytes, None, bytes]:
+    def _behind_cut(self, handle: _Bytes, member: _Member) -> Generator[bytes, None, bytes]:
         """At the end of the file, inside a member. Where a whole one lies in that, it was not cut but damaged, and took
         the next one for its own content: yield a hole, and give the start of that one."""
         self.cut = True
         end = self.file_bytes
-        if handle.seekable():
-            for inside in _members(handle, max(member.start + 1, end - _OVERRUN_BYTES)):
-                if _is_whole(handle, inside):
-                    self._note_damage(member, "it runs on into later gzip members", end)
-                    return (yield from self._resume(handle, inside))
+        for inside in _members(handle, max(member.start + 1, end - _OVERRUN_BYTES)):
+            if _is_whole(handle, inside):
+                self._note_damage(member, "it runs on into later gzip members", end)
+                return (yield from self._resume(handle, inside))
         self.losses.add("gzip-cut", "compressed data ends before its end mark", at=end)
         return b""
 
@@ -249,7 +261,7 @@ class Source:
         doubt = "" if self._text_bytes == member.text_start else _doubt(member.text_start, self._text_bytes)
         self.losses.add("gzip-damaged", f"compressed data is damaged ({what}){doubt}", at=end)
 
-    def _resume(self, handle: BinaryIO, position: int) -> Generator[bytes, None, bytes]:
+    def _resume(self, handle: _Bytes, position: int) -> Generator[bytes, None, bytes]:
         """Yield a hole; give the start of the member at a place."""
         handle.seek(position)
         self.file_bytes = position
@@ -259,7 +271,7 @@ class Source:
             yield HOLE.encode()
         return data
 
-    def _next_member(self, handle: BinaryIO, rest: bytes) -> bytes:
+    def _next_member(self, handle: _Bytes, rest: bytes) -> bytes:
         """The start of the next gzip member, or nothing. Zero bytes after a member are padding."""
         rest = rest.lstrip(b"\0")
         while len(rest) < len(GZIP_MAGIC):
@@ -312,18 +324,24 @@ def _checksum_of(handle: BinaryIO) -> int:
 class _Member:
     """One gzip member while it is inflated."""
 
-    def __init__(self, start: int, text_start: int) -> None:
+    def __init__(self, start: int, text_start: int, *, comes_again: bool) -> None:
+        """`comes_again`: whether the file can be read again from where it begins."""
         self.start = start
         """Where it begins in the file."""
         self.text_start = text_start
         """How much JSON text the members before it gave."""
-        self._object = _inflate.decompressobj(31)
+        self._keeps_last = not comes_again
+        self._object = (_inflate if comes_again else zlib).decompressobj(31)
+        self._last: Any = None
+        """Of a member that does not come again: the state before the last part of its data, and that part."""
         self._delivered = 0
         self.holds_more = False
         """Whether there may be content that wants no more input."""
 
     def inflate(self, data: bytes) -> bytes:
         """The next part of its content."""
+        if self._keeps_last:
+            self._last = self._object.copy(), data
         block: bytes = self._object.decompress(data, INFLATED_BLOCK)
         self._delivered += len(block)
         self.holds_more = len(block) == INFLATED_BLOCK and not self.ended
@@ -344,27 +362,94 @@ class _Member:
         """What followed the end mark."""
         return bytes(self._object.unused_data)
 
-    def again(self, handle: BinaryIO) -> Generator[bytes, None, int]:
+    def again(self, handle: _Bytes) -> Generator[bytes, None, int]:
         """Inflate from the start with the standard library, yield what was not delivered yet, up to the damage;
         give the place of the damage in the file."""
         handle.seek(self.start)
         slow, position, skip = zlib.decompressobj(31), self.start, self._delivered
         while data := handle.read(COMPRESSED_BLOCK):
-            step = len(data)
-            while data:
-                before = slow.copy()
-                try:
-                    block = slow.decompress(data[:step])
-                except zlib.error:
-                    if step == 1:
-                        return position
-                    slow, step = before, max(step // 16, 1)
-                    continue
+            steps = _Steps(slow, data)
+            for block in steps:
                 if len(block) > skip:
                     yield block[skip:]
                 skip = max(skip - len(block), 0)
-                position, data = position + len(data[:step]), data[step:]
+            slow, position = steps.state, position + steps.done
+            if steps.done < len(data):
+                break
         return position
+
+    def last_again(self, end: int) -> Generator[bytes, None, int]:
+        """The same from the last part of its data alone, which goes up to `end` in the file."""
+        state, data = self._last
+        steps = _Steps(state, data)
+        yield from steps
+        return end - len(data) + steps.done
+
+
+class _Steps:
+    """Inflates data up to damage in it, in ever smaller steps."""
+
+    def __init__(self, state: Any, data: bytes) -> None:
+        self.state = state
+        """How far inflating has come."""
+        self.done = 0
+        """How many bytes of the data were good."""
+        self._data = data
+
+    def __iter__(self) -> Iterator[bytes]:
+        step = len(self._data)
+        while self.done < len(self._data):
+            before = self.state.copy()
+            try:
+                block = self.state.decompress(self._data[self.done : self.done + step])
+            except zlib.error:
+                self.state = before
+                if step == 1:
+                    return
+                step = max(step // 16, 1)
+                continue
+            self.done = min(self.done + step, len(self._data))
+            yield block
+
+
+class _Once:
+    """Bytes that come once, such as those of a pipe, of which the last ones are kept to be looked at again."""
+
+    def __init__(self, handle: BinaryIO, head: bytes) -> None:
+        """`head` was read before."""
+        self._handle = handle
+        self._kept = bytearray(head)
+        self._start = 0
+        """Where, in all that came, those begin that are kept."""
+        self._position = len(head)
+
+    def seekable(self) -> bool:
+        """Not to its start."""
+        return False
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go back to what is kept, or to its end."""
+        self._position = offset if whence == os.SEEK_SET else self._start + len(self._kept)
+        assert self._start <= self._position <= self._start + len(self._kept)
+        return self._position
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        at = self._position - self._start
+        data = bytes(self._kept[at : at + size])
+        if not data:
+            data = self._handle.read(size)
+            self._kept += data
+            if len(self._kept) > 2 * _KEPT_BYTES:
+                self._start += len(self._kept) - _KEPT_BYTES
+                del self._kept[:-_KEPT_BYTES]
+        self._position += len(data)
+        return data
+
+
+def _again_if_possible(handle: BinaryIO, head: bytes) -> _Bytes:
+    """The bytes of a file, of which the head was read."""
+    return handle if _can_rewind(handle, len(head)) else _Once(handle, head)
 
 
 def _doubt(start: int, end: int) -> str:
@@ -373,7 +458,7 @@ def _doubt(start: int, end: int) -> str:
     return f"; what was read from bytes {start:,} to {end:,} of the JSON text may be wrong"
 
 
-def _members(handle: BinaryIO, position: int) -> Iterator[int]:
+def _members(handle: _Bytes, position: int) -> Iterator[int]:
     """Where, at or after `position`, gzip members begin that inflate, as far as a trial tells."""
     window = b""
     while True:
@@ -392,7 +477,7 @@ def _members(handle: BinaryIO, position: int) -> Iterator[int]:
         position, window = position + passed, window[passed:]
 
 
-def _is_whole(handle: BinaryIO, position: int) -> bool:
+def _is_whole(handle: _Bytes, position: int) -> bool:
     """Whether a member begins there and goes on to its end mark with the right checksum."""
     handle.seek(position)
     inflater = zlib.decompressobj(31)
