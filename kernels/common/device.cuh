@@ -18,8 +18,11 @@ typedef long long int64_t;
 #endif
 
 #define DEVICE static __device__ __forceinline__
+#define DEVICE_METHOD __device__ __forceinline__
 // A kernel of this many threads a block. Its name is not mangled.
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+// One of which this many blocks shall fit onto a multiprocessor, as far as registers go.
+#define KERNEL_RESIDENT(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 // The block's dynamic shared memory, under this name.
 #define SHARED_MEMORY(name) extern __shared__ __align__(128) uint8_t name[]
 // A pointer into it; the emulator checks every use.
@@ -30,6 +33,8 @@ DEVICE InShared<uint32_t> at_word(InShared<uint8_t> bytes) { return (uint32_t*)b
 // ------------------------------------------------------------------------------------------------ barriers
 
 DEVICE void block_barrier() { __syncthreads(); }
+// Says whether any thread of the block voted so.
+DEVICE bool block_barrier_any(bool vote) { return __syncthreads_or(vote); }
 DEVICE void warp_barrier() { __syncwarp(); }
 
 // ------------------------------------------------------------------------------------------------ global memory
@@ -66,15 +71,22 @@ DEVICE void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0
 
 // ------------------------------------------------------------------------------------------------ cp.async
 
-DEVICE uint32_t shared_address(const void* pointer) { return (uint32_t)__cvta_generic_to_shared(pointer); }
+// A place in shared memory, as the instructions below take it: constants added to it cost nothing.
+typedef uint32_t SharedAddress;
+DEVICE SharedAddress shared_address(const void* pointer) { return (uint32_t)__cvta_generic_to_shared(pointer); }
 // Copies 16 bytes; zeros where not valid, and then nothing is read.
-DEVICE void copy_async_16(void* shared, const void* global, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
-               "r"(valid ? 16 : 0) : "memory");
+DEVICE void copy_async_16(SharedAddress shared, const void* global, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid ? 16 : 0) : "memory");
 }
-DEVICE void copy_async_4(void* shared, const void* global) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+DEVICE void copy_async_16(void* shared, const void* global, bool valid) { copy_async_16(shared_address(shared), global, valid); }
+// Copies 8 bytes; zeros where not valid, and then nothing is read.
+DEVICE void copy_async_8(SharedAddress shared, const void* global, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global), "r"(valid ? 8 : 0) : "memory");
 }
+DEVICE void copy_async_4(SharedAddress shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
+}
+DEVICE void copy_async_4(void* shared, const void* global) { copy_async_4(shared_address(shared), global); }
 DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most `groups` of this thread's committed groups are under way. Other threads need a barrier behind it.
 template <int groups> DEVICE void copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory"); }
@@ -87,20 +99,49 @@ DEVICE uint32_t warp_ballot(bool vote) { return __ballot_sync(0xffffffffu, vote)
 DEVICE uint32_t warp_read(uint32_t value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 DEVICE float warp_read_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 
+// Turns an 8x8 matrix of 16-bit elements: lane l brings row l / 4, columns 2 (l % 4) and the next, and takes them of the result.
+DEVICE uint32_t transpose_matrix(uint32_t pair) {
+  uint32_t turned;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+  return turned;
+}
 // Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-DEVICE void load_matrices(uint32_t (&tile)[4], const void* row) {
+DEVICE void load_matrices(uint32_t (&tile)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(shared_address(row)) : "memory");
+               : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(row) : "memory");
 }
-DEVICE void load_matrices_transposed(uint32_t (&tile)[4], const void* row) {
+DEVICE void load_matrices_transposed(uint32_t (&tile)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(shared_address(row)) : "memory");
+               : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(row) : "memory");
 }
+DEVICE void load_matrices(uint32_t (&tile)[4], const void* row) { load_matrices(tile, shared_address(row)); }
+DEVICE void load_matrices_transposed(uint32_t (&tile)[4], const void* row) { load_matrices_transposed(tile, shared_address(row)); }
 // sum (16x8, float) += a (16x16, bf16) x b (16x8, bf16), in the fragment layouts of PTX.
 DEVICE void multiply_add_16x8x16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// The same for f16.
+DEVICE void multiply_add_16x8x16_f16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// ------------------------------------------------------------------------------------------------ kernels in a row
+
+// The kernel behind this one in the stream, if it was launched to overlap, may start when all blocks have said so.
+DEVICE void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Behind this, all that kernels before this one wrote can be read. Nothing but arguments may be used before.
+DEVICE void wait_for_kernels_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 // ------------------------------------------------------------------------------------------------ numbers
@@ -119,6 +160,55 @@ DEVICE uint32_t multiply_add_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
   return result;
 }
+// The same in f16; beyond 65,504 infinity.
+DEVICE uint32_t pack_f16(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+// a * b in both halves, rounded once; subnormal numbers are kept.
+DEVICE uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+// Two codes of e4m3, in the low and in the high half of a word, as two f16. Exact; NaN stays NaN.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+DEVICE uint32_t f16_of_e4m3(uint32_t codes) {  // codes in the high bytes of the halves
+  const uint32_t shifted = codes & 0x80008000u | codes >> 1 & 0x3f803f80u;  // 2^8 times too small
+  const uint32_t nan = (codes & 0x7f007f00u) + 0x01000100u & 0x80008000u;
+  uint32_t exact;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(exact) : "r"(shifted), "r"(0x5c005c00u));
+  return exact | (nan >> 15) * 0x7fffu;
+}
+DEVICE uint32_t f16_of_low_e4m3(uint32_t codes) { return f16_of_e4m3(__byte_perm(codes, 0, 0x1404)); }
+DEVICE uint32_t f16_of_high_e4m3(uint32_t codes) { return f16_of_e4m3(__byte_perm(codes, 0, 0x3424)); }
+#else
+DEVICE uint32_t f16_of_low_e4m3(uint32_t codes) {
+  uint32_t pair;
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low; }" : "=r"(pair) : "r"(codes));
+  return pair;
+}
+DEVICE uint32_t f16_of_high_e4m3(uint32_t codes) {
+  uint32_t pair;
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, high; }" : "=r"(pair) : "r"(codes));
+  return pair;
+}
+#endif
+// 2^x and log2(x), to about 2^-22; a result or an argument that is subnormal counts as zero.
+DEVICE float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+DEVICE float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// The larger one; the other one where one is NaN.
+DEVICE float larger(float a, float b) { return fmaxf(a, b); }
+DEVICE uint32_t bits_of_float(float value) { return __float_as_uint(value); }
 DEVICE float float_of_bits(uint32_t bits) { return __uint_as_float(bits); }
 DEVICE uint64_t bits_of_double(double value) { return (uint64_t)__double_as_longlong(value); }
 DEVICE double double_of_bits(uint64_t bits) { return __longlong_as_double((long long)bits); }

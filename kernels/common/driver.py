@@ -16,13 +16,35 @@ from traceanalyzer.kernels.common.errors import DriverError
 from traceanalyzer.kernels.common.program import Argument, Launch, Program
 
 #: Numbers of cuda.h.
-_SMS, _THREADS_OF_SM, _MAJOR, _MINOR = 16, 39, 75, 76
+_SMS, _THREADS_OF_SM, _MAJOR, _MINOR, _SHARED_BYTES_OF_SM = 16, 39, 75, 76, 81
 _FUNCTION_SHARED_BYTES = 8
 #: Shared memory a block gets without asking the driver first.
 _SHARED_DEFAULT = 48 * 1024
 _OLDEST = (8, 0)
+#: The first that lets a kernel start while the one before it ends.
+_OVERLAPS_FROM = (9, 0)
+_ATTRIBUTE_OVERLAPS = 6
 #: Launches that are kept ready; past these, all are prepared anew.
 _MOST_READY = 4096
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute."""
+
+    _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_char * 4), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60))
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("attribute_count", ctypes.c_uint),
+    )
 
 
 @dataclass(frozen=True)
@@ -31,10 +53,16 @@ class Function:
 
     handle: ctypes.c_void_p
     driver: Driver
+    can_overlap: bool = False
 
     def launch(self, launch: Launch, values: Sequence[ctypes._SimpleCData[Any]], stream: int = 0) -> None:
         """Put it into a stream and return at once. Neither waits nor allocates, so CUDA graphs can record it."""
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))
+        if launch.overlaps and self.can_overlap:
+            attribute = _Attribute(_ATTRIBUTE_OVERLAPS, b"", 1, b"")
+            config = _Config(launch.grid, (launch.block, 1, 1), launch.shared_bytes, stream, ctypes.pointer(attribute), 1)
+            self.driver.call("cuLaunchKernelEx", ctypes.byref(config), self.handle, addresses, None)
+            return
         self.driver.call(
             "cuLaunchKernel",
             self.handle,
@@ -108,8 +136,9 @@ class Gpu:
         name = ctypes.create_string_buffer(100)
         self.driver.call("cuDeviceGetName", name, len(name), device)
         self.name = name.value.decode()
-        self.sms = self._attribute(_SMS)
-        self.resident_threads = self.sms * self._attribute(_THREADS_OF_SM)
+        self.multiprocessors = self._attribute(_SMS)
+        self.resident_threads = self.multiprocessors * self._attribute(_THREADS_OF_SM)
+        self.shared_bytes_each = self._attribute(_SHARED_BYTES_OF_SM)
         self.capability = (self._attribute(_MAJOR), self._attribute(_MINOR))
         if self.capability < _OLDEST:
             raise NeedsGpuError(
@@ -148,7 +177,7 @@ class Gpu:
             self.activate()
             self.driver.call("cuModuleLoadData", ctypes.byref(module), image)
             self.driver.call("cuModuleGetFunction", ctypes.byref(handle), module, program.entry.encode())
-            self._functions[program] = Function(handle, self.driver)
+            self._functions[program] = Function(handle, self.driver, self.capability >= _OVERLAPS_FROM)
         function = self._functions[program]
         if launch.shared_bytes > self._allowed.get(program, _SHARED_DEFAULT):
             self.driver.call("cuFuncSetAttribute", function.handle, _FUNCTION_SHARED_BYTES, launch.shared_bytes)

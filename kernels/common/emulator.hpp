@@ -12,6 +12,7 @@
 #pragma once
 
 // No containers of the standard library: each kernel is compiled many times, and their headers take half of that.
+#include <math.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,6 +27,8 @@ struct uint4 { uint32_t x, y, z, w; };
 struct int4 { int x, y, z, w; };
 struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
+static inline float2 make_float2(float x, float y) { return {x, y}; }
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
@@ -71,6 +74,7 @@ static int current;
 static bool copies_land_at_once, warps_run_alone;
 static char fault[256];
 static Counts counts;
+static bool votes, last_votes;  // at the barrier that threads wait at, and at the one before
 static void (*body)();
 
 [[noreturn]] __attribute__((noinline)) static void leave() { _longjmp(scheduler, 1); }
@@ -218,6 +222,8 @@ static void run_block(int threads, uint32_t& random) {
     }
     if (done == threads) return;
     if (waiting + done == threads) {
+      last_votes = votes;
+      votes = false;
       for (int i = 0; i < threads; i++)
         if (fibers[i].state == State::at_block_barrier) fibers[i].state = State::running;
     } else if (!ran) {
@@ -245,6 +251,7 @@ static void launch(const unsigned* grid, int threads, size_t shared_bytes, uint3
   blockDim = {(unsigned)threads, 1, 1};
   body = kernel;
   fault[0] = 0;
+  votes = false;
   counts = Counts();
   copies_land_at_once = seed & 1;
   warps_run_alone = seed & 2;
@@ -293,6 +300,35 @@ static uint16_t bf16_of_float(float value) {
   memcpy(&bits, &value, 4);
   return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
+static float float_of_f16(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  float value;
+  if (exponent == 31) value = fraction ? NAN : INFINITY;
+  else if (exponent == 0) value = ldexpf((float)fraction, -24);
+  else value = ldexpf((float)(1024 + fraction), exponent - 25);
+  return bits & 0x8000 ? -value : value;
+}
+// Rounds to nearest even; NaN becomes 0x7fff, what is too large infinity.
+static uint16_t f16_of_float(float value) {
+  if (value != value) return 0x7fff;
+  const uint16_t sign = signbit(value) ? 0x8000 : 0;
+  const float size = fabsf(value);
+  if (size == 0) return sign;
+  if (size >= 65520.0f) return sign | 0x7c00;
+  int exponent = 0;
+  frexpf(size, &exponent);
+  const int step = (exponent < -13 ? -13 : exponent) - 11;  // 2^step is the distance to the next f16
+  const int steps = (int)rintf(ldexpf(size, -step));
+  return sign | (uint16_t)(steps + ((step + 24) << 10));
+}
+static float float_of_e4m3(uint32_t code) {
+  const int exponent = code >> 3 & 15, fraction = code & 7;
+  float value;
+  if ((code & 127) == 127) value = NAN;
+  else if (exponent == 0) value = ldexpf((float)fraction, -9);
+  else value = ldexpf((float)(8 + fraction), exponent - 10);
+  return code & 128 ? -value : value;
+}
 // The product of two bf16 numbers is exact in double; so is its sum with zero, the only addend that is used.
 static uint16_t multiply_add_bf16(uint16_t a, uint16_t b, uint16_t c) {
   return bf16_of_float((float)((double)float_of_bf16(a) * float_of_bf16(b) + float_of_bf16(c)));
@@ -310,7 +346,9 @@ template <class T> struct InShared {
 };
 
 #define DEVICE static inline
+#define DEVICE_METHOD inline
 #define KERNEL(threads) static void
+#define KERNEL_RESIDENT(threads, blocks) static void
 #define SHARED_MEMORY(name) uint8_t* const name = emulator::shared
 #define __restrict__
 template <class T> DEVICE InShared<T> at_byte(uint8_t* memory, int offset) { return {(T*)(memory + offset)}; }
@@ -333,6 +371,11 @@ DEVICE void block_barrier() {
   emulator::fibers[emulator::current].state = emulator::State::at_block_barrier;
   emulator::pause();
 }
+DEVICE bool block_barrier_any(bool vote) {
+  emulator::votes |= vote;
+  block_barrier();
+  return emulator::last_votes;
+}
 DEVICE void warp_barrier() {
   emulator::together("warp_barrier", nullptr, 0, nullptr, 0, [](emulator::Meeting&) {});
 }
@@ -343,7 +386,10 @@ DEVICE uint32_t load_once(const uint8_t* address) { return load(address); }
 template <class T> DEVICE T load_once(const T* address) { return load(address); }
 DEVICE void prefetch(const void* address) { emulator::check_global(address, 1); }
 
+typedef uint8_t* SharedAddress;
+DEVICE SharedAddress shared_address(const void* pointer) { return (uint8_t*)pointer; }
 DEVICE void copy_async_16(void* shared, const void* global, bool valid) { emulator::copy_async(shared, global, 16, valid); }
+DEVICE void copy_async_8(void* shared, const void* global, bool valid) { emulator::copy_async(shared, global, 8, valid); }
 DEVICE void copy_async_4(void* shared, const void* global) { emulator::copy_async(shared, global, 4, true); }
 DEVICE void copy_async_commit() { emulator::fibers[emulator::current].groups++; }
 template <int groups> DEVICE void copy_async_wait() { emulator::land(groups); }
@@ -394,6 +440,18 @@ DEVICE float warp_read_xor(float value, int mask) {
   return value;
 }
 
+DEVICE uint32_t transpose_matrix(uint32_t pair) {
+  uint64_t in[1] = {pair}, out[1];
+  emulator::together("movmatrix", in, 1, out, 1, [](emulator::Meeting& meeting) {
+    uint16_t matrix[8][8];
+    for (int lane = 0; lane < 32; lane++)
+      for (int i = 0; i < 2; i++) matrix[lane / 4][lane % 4 * 2 + i] = (uint16_t)(meeting.in[lane][0] >> (16 * i));
+    for (int lane = 0; lane < 32; lane++)
+      meeting.out[lane][0] = matrix[lane % 4 * 2][lane / 4] | (uint32_t)matrix[lane % 4 * 2 + 1][lane / 4] << 16;
+  });
+  return (uint32_t)out[0];
+}
+
 namespace emulator {
 // Lane l holds, of each matrix, two elements: of row l / 4 in columns 2 (l % 4) and the next; transposed, the other way.
 static void load_matrices(uint32_t (&tile)[4], const void* row, bool transposed) {
@@ -424,22 +482,24 @@ static void load_matrices(uint32_t (&tile)[4], const void* row, bool transposed)
 DEVICE void load_matrices(uint32_t (&tile)[4], const void* row) { emulator::load_matrices(tile, row, false); }
 DEVICE void load_matrices_transposed(uint32_t (&tile)[4], const void* row) { emulator::load_matrices(tile, row, true); }
 
-DEVICE void multiply_add_16x8x16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  emulator::counts.multiplications++;
+namespace emulator {
+template <float (*number)(uint16_t)>
+static void multiply_add(const char* name, float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  counts.multiplications++;
   uint32_t bits[4];
   memcpy(bits, sum, 16);
   uint64_t in[8] = {a[0], a[1], a[2], a[3], b0, b1, bits[0] | (uint64_t)bits[1] << 32, bits[2] | (uint64_t)bits[3] << 32};
   uint64_t out[4];
-  emulator::together("mma", in, 8, out, 4, [](emulator::Meeting& meeting) {
+  together(name, in, 8, out, 4, [](Meeting& meeting) {
     float left[16][16], right[16][8];
     for (int lane = 0; lane < 32; lane++) {
       const int group = lane / 4, pair = lane % 4 * 2;
       for (int i = 0; i < 4; i++)
         for (int j = 0; j < 2; j++)
-          left[group + i % 2 * 8][pair + j + i / 2 * 8] = emulator::float_of_bf16((uint16_t)(meeting.in[lane][i] >> (16 * j)));
+          left[group + i % 2 * 8][pair + j + i / 2 * 8] = number((uint16_t)(meeting.in[lane][i] >> (16 * j)));
       for (int i = 0; i < 2; i++)
         for (int j = 0; j < 2; j++)
-          right[pair + j + i * 8][group] = emulator::float_of_bf16((uint16_t)(meeting.in[lane][4 + i] >> (16 * j)));
+          right[pair + j + i * 8][group] = number((uint16_t)(meeting.in[lane][4 + i] >> (16 * j)));
     }
     for (int lane = 0; lane < 32; lane++)
       for (int i = 0; i < 4; i++) {
@@ -455,6 +515,17 @@ DEVICE void multiply_add_16x8x16(float (&sum)[4], const uint32_t (&a)[4], uint32
   for (int i = 0; i < 4; i++) bits[i] = (uint32_t)out[i];
   memcpy(sum, bits, 16);
 }
+}  // namespace emulator
+DEVICE void multiply_add_16x8x16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  emulator::multiply_add<emulator::float_of_bf16>("mma", sum, a, b0, b1);
+}
+DEVICE void multiply_add_16x8x16_f16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  emulator::multiply_add<emulator::float_of_f16>("mma of f16", sum, a, b0, b1);
+}
+
+// Kernels run one after another.
+DEVICE void let_next_kernel_start() {}
+DEVICE void wait_for_kernels_before() {}
 
 DEVICE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t selector) {
   const uint64_t pair = low | (uint64_t)high << 32;
@@ -469,6 +540,24 @@ DEVICE uint32_t multiply_add_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
   return emulator::multiply_add_bf16((uint16_t)a, (uint16_t)b, (uint16_t)c) |
          (uint32_t)emulator::multiply_add_bf16((uint16_t)(a >> 16), (uint16_t)(b >> 16), (uint16_t)(c >> 16)) << 16;
 }
+DEVICE uint32_t pack_f16(float low, float high) {
+  return emulator::f16_of_float(low) | (uint32_t)emulator::f16_of_float(high) << 16;
+}
+DEVICE uint32_t multiply_f16x2(uint32_t a, uint32_t b) {  // the product of two f16 is exact in float
+  return pack_f16(emulator::float_of_f16((uint16_t)a) * emulator::float_of_f16((uint16_t)b),
+                  emulator::float_of_f16((uint16_t)(a >> 16)) * emulator::float_of_f16((uint16_t)(b >> 16)));
+}
+DEVICE uint32_t f16_of_low_e4m3(uint32_t codes) {
+  return pack_f16(emulator::float_of_e4m3(codes & 255), emulator::float_of_e4m3(codes >> 8 & 255));
+}
+DEVICE uint32_t f16_of_high_e4m3(uint32_t codes) { return f16_of_low_e4m3(codes >> 16); }
+namespace emulator {
+static float without_subnormals(float value) { return fabsf(value) < 1.17549435e-38f ? copysignf(0, value) : value; }
+}
+DEVICE float exp2_fast(float x) { return emulator::without_subnormals(exp2f(emulator::without_subnormals(x))); }
+DEVICE float log2_fast(float x) { return log2f(emulator::without_subnormals(x)); }
+DEVICE float larger(float a, float b) { return fmaxf(a, b); }
+DEVICE uint32_t bits_of_float(float value) { uint32_t bits; memcpy(&bits, &value, 4); return bits; }
 DEVICE float float_of_bits(uint32_t bits) { float value; memcpy(&value, &bits, 4); return value; }
 DEVICE uint64_t bits_of_double(double value) { uint64_t bits; memcpy(&bits, &value, 8); return bits; }
 DEVICE double double_of_bits(uint64_t bits) { double value; memcpy(&value, &bits, 8); return value; }

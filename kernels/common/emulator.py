@@ -54,6 +54,8 @@ class Emulator:
     def __init__(self, seed: int = 0, resident_threads: int = 1024, edits: tuple[tuple[str, str], ...] = ()) -> None:
         self.seed = seed
         self.resident_threads = resident_threads
+        self.multiprocessors = max(1, resident_threads // 256)
+        self.shared_bytes_each = SHARED_BYTES_LIMIT + 1024
         self.edits = edits
         """Changes of the source that are made before it is compiled: how tests break a kernel."""
         self.counts: Counts | None = None

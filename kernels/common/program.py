@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,13 +29,25 @@ class Program:
     """Texts of the source and what stands there instead: how tests break a kernel. Each must occur exactly once."""
 
     def text(self) -> str:
-        """The whole source, headers aside. Raises `ValueError` for an edit whose text is not there once."""
-        text = self.source.read_text(encoding="utf-8")
+        """The whole source, with the parts that kernels share and without `device.cuh`.
+
+        Raises `ValueError` for an edit whose text is not there once.
+        """
+        text = _with_shared_parts(self.source.read_text(encoding="utf-8"))
         for old, new in self.edits:
             if text.count(old) != 1:
                 raise ValueError(f"{self.source.name} holds {text.count(old)} times {old!r}")
             text = text.replace(old, new)
         return "".join(f"#define {name} {value}\n" for name, value in self.defines) + text
+
+
+def _with_shared_parts(text: str) -> str:
+    """Each `#include "PART.cuh"` but that of `device.cuh` replaced by the part, so that edits and keys cover it."""
+
+    def part(found: re.Match[str]) -> str:
+        return (INCLUDES / found[1]).read_text(encoding="utf-8")
+
+    return re.sub(r'^#include "((?!device\.cuh)\w+\.cuh)"$', part, text, flags=re.MULTILINE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +62,8 @@ class Launch:
     block: int
     """Threads of a block."""
     shared_bytes: int = 0
+    overlaps: bool = False
+    """It may start while the kernel before it ends, for whose results it waits by itself (from sm_90 on)."""
 
 
 #: An argument of a kernel: an array it gets the address of (None: a null pointer), or a number of that exact type.
@@ -61,6 +76,9 @@ class Backend(Protocol):
     name: str
     resident_threads: int
     """Threads that it holds at once, from which grids are sized."""
+    multiprocessors: int
+    shared_bytes_each: int
+    """Shared memory of a multiprocessor."""
 
     def run(self, launch: Launch, arguments: Sequence[Argument]) -> None:
         """Run to the end."""

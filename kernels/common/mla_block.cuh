@@ -1,0 +1,655 @@
+// What both attention kernels over latent KV records (MLA) share: one block takes ROWS query rows through a range of tiles
+// of BLOCK_KEYS records each. A record is key (all of its D numbers) and value (512 of them) in one.
+//
+// Everything is computed turned: scores (keys x rows) = records x queries, and output (dimensions x rows) = values x
+// probabilities. So rows are the narrow side of a tensor core product, and a block takes any multiple of 8 of them.
+//
+// - Queries stay in registers. For the scores, the eight warps split the D dimensions into four parts, and the keys of a
+//   tile into halves (or the rows, where there are many). The four parts are added up in shared memory.
+// - FP8 codes are converted in registers, on the way from shared memory to the tensor cores: every code is an f16. Queries
+//   become f16 as well, exactly, after a row was multiplied with a power of two.
+// - A partial score is multiplied with the key's scale of those dimensions. Values are multiplied, as f16, with their scale
+//   relative to the largest power of two of the key's scales, and the probability with that.
+// - Softmax goes with base 2 and a running maximum, which only moves where it grew by more than 2^8. For FP8 it is the
+//   maximum of score + log2(that power of two), so that the product of both fits into f16.
+// - A block of several writes unnormalised output with maximum and sum of each row; mla_combine.cu adds them up.
+//
+// Compiled for: RECORDS (0: 576 bf16; 1: 512 e4m3, 4 float scales, 64 bf16; 2: 448 e4m3, 64 bf16, 8 scales of 8 bits
+// elsewhere), TILES (rows are 8 * TILES), STAGES (tiles of keys in shared memory), PARTIAL (1: for mla_combine).
+
+#define BF16_RECORDS 0
+#define V32_RECORDS 1
+#define DSV4_RECORDS 2
+
+const int WARPS = 8, THREADS = 32 * WARPS, BLOCK_KEYS = 32, ROWS = 8 * TILES;
+const int D = RECORDS == DSV4_RECORDS ? 512 : 576, VALUES = 512;
+// A record in shared memory: an odd number of 16 bytes, so that ldmatrix meets each bank once.
+const int PITCH = RECORDS == BF16_RECORDS ? 1168 : RECORDS == V32_RECORDS ? 656 : 592;
+const int CHUNKS = RECORDS == BF16_RECORDS ? 72 : RECORDS == V32_RECORDS ? 41 : 36;  // of 16 bytes, that are copied
+const int SCALES_AT = RECORDS == V32_RECORDS ? 512 : 576;
+const int GROUPS = RECORDS == BF16_RECORDS ? 1 : RECORDS == V32_RECORDS ? 4 : 8;  // of dimensions with a scale of their own
+const int STEPS = RECORDS == DSV4_RECORDS ? 8 : 9;  // of 16 dimensions, in each of four parts of a score
+// More rows than registers can hold queries of: each half of the warps has some of them instead of some of the keys.
+const bool SPLIT_ROWS = TILES > 5;
+const int ROW_TILES = SPLIT_ROWS ? (TILES + 1) / 2 : TILES;  // of the scores that one warp makes; the second half may have less
+const int OWN_KEYS = SPLIT_ROWS ? BLOCK_KEYS : BLOCK_KEYS / 2;
+// A row of scores' parts: 8 or 24 more than a multiple of 32, so that pairs of rows meet each bank once.
+const int SCORE_PITCH = ROWS % 32 == 8 || ROWS % 32 == 24 ? ROWS : ROWS + 8;
+// Warps that share a tile of rows in softmax, each with some of the keys.
+const int KEY_BLOCKS = BLOCK_KEYS / 8;
+const int SHARES = TILES <= 2 ? 4 : TILES <= 4 ? 2 : 1, OWN_KEY_BLOCKS = KEY_BLOCKS / SHARES;
+// Probabilities are written once; with bf16 values beside FP8 ones twice.
+const int WEIGHT_COPIES = RECORDS == DSV4_RECORDS ? 2 : 1, WEIGHT_COPY = ROWS * BLOCK_KEYS * 2;
+
+const int STAGE_BYTES = BLOCK_KEYS * PITCH;
+const int SCORES = STAGES * STAGE_BYTES, SCORE_BYTES = 4 * BLOCK_KEYS * SCORE_PITCH * 4;
+const int WEIGHTS = SCORES + SCORE_BYTES;
+const int ALPHAS = WEIGHTS + WEIGHT_COPIES * WEIGHT_COPY, FACTORS = ALPHAS + ROWS * 4;
+const int KEY_SCALES = FACTORS + ROWS * 4, KEY_POWERS = KEY_SCALES + GROUPS * BLOCK_KEYS * 2;
+// Of a record on its way: its index, its address (and that of its scales), and what is added to its scores.
+const int INDICES = KEY_POWERS + BLOCK_KEYS * 8, ADDRESSES = INDICES + STAGES * BLOCK_KEYS * 8;
+const int ADDRESS_BYTES = RECORDS == DSV4_RECORDS ? 16 : 8, OFFSETS = ADDRESSES + STAGES * BLOCK_KEYS * ADDRESS_BYTES;
+const int SHARED_BYTES = OFFSETS + STAGES * BLOCK_KEYS * 4;
+static_assert(SHARED_BYTES == SHARED_BYTES_EXPECTED, "the host counts otherwise");
+static_assert(SHARED_BYTES <= 101376, "more shared memory than a block of sm_120 can have");
+static_assert(STAGES >= 2, "a tile comes while another one is used");
+// Before the first tile, queries lie behind as many stages as can be filled by then, at most all but one.
+const int QUERY_PITCH = D * 2 + 16, ROOM_BESIDE_QUERIES = (FACTORS - ROWS * QUERY_PITCH) / STAGE_BYTES;
+const int EARLY_TILES = ROOM_BESIDE_QUERIES < STAGES - 1 ? ROOM_BESIDE_QUERIES : STAGES - 1;
+const int QUERIES = EARLY_TILES * STAGE_BYTES, PART_SIZES = WEIGHTS;
+static_assert(FACTORS >= ROWS * QUERY_PITCH, "queries reach into what is in use by then");
+// Behind the last tile the scores' place holds sums and maxima.
+const int ROW_SUMS = SCORES, ROW_MAXIMA = SCORES + SHARES * ROWS * 4;
+
+#define MINUS_INFINITY float_of_bits(0xff800000u)
+#define NOT_A_NUMBER float_of_bits(0x7fffffffu)
+const float MOST_GROWTH = 8;  // of a score beyond the maximum that probabilities are relative to; as a power of two
+const float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+
+// A thread's place.
+struct Place { int thread, warp, lane, group, pair; };  // group, pair: lane / 4, lane % 4
+DEVICE Place place_of(int thread) { return {thread, thread / 32, thread % 32, thread % 32 / 4, thread % 4}; }
+
+// ------------------------------------------------------------------------------------------------ queries
+
+struct Queries { uint32_t fragment[STEPS][ROW_TILES][2]; };
+
+// The 16 dimensions of a step of a part: where they begin in a query, and whether they are FP8 in the record.
+DEVICE bool step_is_fp8(int part, int step) {
+  if (RECORDS == BF16_RECORDS) return false;
+  return RECORDS == V32_RECORDS ? step < 8 : part < 3 || step < 4;
+}
+DEVICE int step_dimension(int part, int step) {
+  if (RECORDS == BF16_RECORDS) return (part * 9 + step) * 16;
+  if (RECORDS == V32_RECORDS) return step < 8 ? part * 128 + step * 16 : 512 + part * 16;
+  return part * 128 + step * 16;
+}
+
+DEVICE float low_of_pair(uint32_t pair) { return float_of_bits(pair << 16); }
+DEVICE float high_of_pair(uint32_t pair) { return float_of_bits(pair & 0xffff0000u); }
+
+// Copies the rows of the block, each of D bf16; zeros for those that are not there.
+DEVICE void copy_queries(SharedAddress memory, const uint16_t* rows, int row_count, const Place& at) {
+  const int chunks = D / 8;
+  for (int i = at.thread; i < ROWS * chunks; i += THREADS) {
+    const int row = i / chunks, chunk = i - row * chunks;
+    const bool valid = row < row_count;
+    copy_async_16(memory + QUERIES + row * QUERY_PITCH + chunk * 16, valid ? rows + (int64_t)row * D + chunk * 8 : rows, valid);
+  }
+}
+
+// Takes this warp's part of them into registers.
+DEVICE void load_queries(Queries& queries, uint8_t* memory, int first_tile, int part, const Place& at) {
+#pragma unroll
+  for (int tile = 0; tile < ROW_TILES; tile++) {
+    if (first_tile + tile >= TILES) continue;
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+      uint32_t (&fragment)[2] = queries.fragment[step][tile];
+      const int from = QUERIES + ((first_tile + tile) * 8 + at.group) * QUERY_PITCH + step_dimension(part, step) * 2;
+      if (step_is_fp8(part, step)) {
+        const uint2 four = at_byte<uint2>(memory, from)[at.pair];
+        fragment[0] = four.x;
+        fragment[1] = four.y;
+      } else {
+        fragment[0] = at_byte<uint32_t>(memory, from)[at.pair];
+        fragment[1] = at_byte<uint32_t>(memory, from + 16)[at.pair];
+      }
+    }
+  }
+}
+
+// Multiplies every row with a power of two that makes it fit into f16, and converts what meets FP8. Writes what makes up
+// for it, times the scale of scores. With barriers.
+DEVICE void convert_queries(Queries& queries, uint8_t* memory, float scale, int first_tile, int part, const Place& at) {
+  InShared<int32_t> sizes = at_byte<int32_t>(memory, PART_SIZES);
+  block_barrier();  // queries have been read, also where sizes go
+#pragma unroll
+  for (int tile = 0; tile < ROW_TILES; tile++) {
+    if (first_tile + tile >= TILES) continue;
+    int most = 0;  // exponent and fraction of the largest, as bits of a bf16
+#pragma unroll
+    for (int step = 0; step < STEPS; step++)
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        const uint32_t pair = queries.fragment[step][tile][i];
+        most = max(most, max((int)(pair & 0x7fffu), (int)(pair >> 16 & 0x7fffu)));
+      }
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2) most = max(most, (int)bits_of_float(warp_read_xor(float_of_bits((uint32_t)most), lanes)));
+    if (at.pair == 0 && (SPLIT_ROWS || at.warp < 4)) sizes[part * ROWS + (first_tile + tile) * 8 + at.group] = most;
+  }
+  block_barrier();
+#pragma unroll
+  for (int tile = 0; tile < ROW_TILES; tile++) {
+    if (first_tile + tile >= TILES) continue;
+    const int row = (first_tile + tile) * 8 + at.group;
+    int most = 0;
+#pragma unroll
+    for (int each = 0; each < 4; each++) most = max(most, sizes[each * ROWS + row]);
+    // The exponent's field of the largest becomes that of 2^14; at least 30, so that both powers are numbers.
+    const int exponent = max(most >> 7, 30);
+    const float up = float_of_bits((uint32_t)(254 + 14 - exponent) << 23), down = float_of_bits((uint32_t)(exponent - 14) << 23);
+#pragma unroll
+    for (int step = 0; step < STEPS; step++)
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        uint32_t& pair = queries.fragment[step][tile][i];
+        const float low = low_of_pair(pair) * up, high = high_of_pair(pair) * up;
+        pair = step_is_fp8(part, step) ? pack_f16(low, high) : pack_bf16(low, high);
+      }
+    if (part == 0 && at.pair == 0 && (SPLIT_ROWS || at.warp < 4)) at_byte<float>(memory, FACTORS)[row] = down * scale;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ records
+
+// The scale of a group of dimensions of a record in shared memory.
+DEVICE float scale_of(uint8_t* memory, int record, int group) {
+  if (RECORDS == V32_RECORDS) return at_byte<float>(memory, record + SCALES_AT)[group];
+  if (group == 7) return 1;  // the bf16 part
+  const uint32_t exponent = at_byte<uint8_t>(memory, record + SCALES_AT)[group];
+  return exponent == 255 ? NOT_A_NUMBER : float_of_bits(exponent ? exponent << 23 : 0x00400000u);
+}
+
+// For each key of a tile: the largest power of two in its scales (2^-100 at least), and its scales relative to that as f16.
+DEVICE void relate_scales(uint8_t* memory, int slot_of_stage, const Place& at) {
+#pragma unroll
+  for (int i = at.thread; i < BLOCK_KEYS * GROUPS; i += THREADS) {  // whole warps
+    const int key = i / GROUPS, group = i % GROUPS;
+    const float scale = scale_of(memory, slot_of_stage * STAGE_BYTES + key * PITCH, group);
+    float size = float_of_bits(bits_of_float(scale) & 0x7fffffffu);
+    if (RECORDS == DSV4_RECORDS && group == 7) size = 0;
+#pragma unroll
+    for (int lanes = 1; lanes < GROUPS; lanes *= 2) size = larger(size, warp_read_xor(size, lanes));
+    const int exponent = min(max((int)(bits_of_float(larger(size, 0)) >> 23), 27), 253);
+    const float inverse = float_of_bits((uint32_t)(254 - exponent) << 23);
+    at_byte<uint16_t>(memory, KEY_SCALES)[group * BLOCK_KEYS + key] = (uint16_t)pack_f16(scale * inverse, 0);
+    if (group == 0) {
+      const float offset = at_byte<float>(memory, OFFSETS)[slot_of_stage * BLOCK_KEYS + key];
+      at_byte<float2>(memory, KEY_POWERS)[key] = make_float2((float)(exponent - 127) + offset, inverse);
+    }
+  }
+}
+
+// Copies this thread's share of a record; zeros where it is null. SHARERS threads share a record.
+const int SHARERS = THREADS / BLOCK_KEYS;
+DEVICE int address_of(int slot_of_stage, const Place& at) { return ADDRESSES + (slot_of_stage * BLOCK_KEYS + at.thread / SHARERS) * ADDRESS_BYTES; }
+DEVICE void copy_record(uint8_t* memory, SharedAddress base, const uint8_t* record, int slot_of_stage, const uint8_t* anywhere, const Place& at) {
+  const int key = at.thread / SHARERS, share = at.thread % SHARERS;
+  const bool valid = record != nullptr;
+  if (share == 0) at_byte<float>(memory, OFFSETS)[slot_of_stage * BLOCK_KEYS + key] = valid ? 0 : MINUS_INFINITY;
+  const uint8_t* const source = (valid ? record : anywhere) + share * 16;
+  const SharedAddress target = base + (slot_of_stage * STAGE_BYTES + key * PITCH + share * 16);
+#pragma unroll
+  for (int chunk = 0; chunk < CHUNKS; chunk += SHARERS)
+    if (chunk + SHARERS <= CHUNKS || chunk + share < CHUNKS) copy_async_16(target + chunk * 16, source + chunk * 16, valid);
+  if (RECORDS == DSV4_RECORDS && share == 0) {
+    const uint8_t* const scales = (const uint8_t*)at_byte<uint64_t>(memory, address_of(slot_of_stage, at))[1];
+    copy_async_8(target + SCALES_AT, valid ? scales : anywhere, valid);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ scores
+
+// Sums of products of keys and queries. Few rows are few products that do not wait for each other, so steps take turns
+// between CHAINS of them then.
+const int CHAINS = ROW_TILES == 1 ? 3 : ROW_TILES == 2 && RECORDS != DSV4_RECORDS ? 2 : 1;
+struct Sums { float chain[CHAINS][ROW_TILES][4]; };
+
+template <bool f16> DEVICE void multiply_keys(Sums& sums, const uint32_t (&keys)[4], const Queries& queries, int step, int tiles) {
+#pragma unroll
+  for (int tile = 0; tile < ROW_TILES; tile++) {
+    if (tile >= tiles) continue;
+    float (&sum)[4] = sums.chain[step % CHAINS][tile];
+    if (f16) multiply_add_16x8x16_f16(sum, keys, queries.fragment[step][tile][0], queries.fragment[step][tile][1]);
+    else multiply_add_16x8x16(sum, keys, queries.fragment[step][tile][0], queries.fragment[step][tile][1]);
+  }
+}
+// Two steps of FP8 keys, which were loaded as matrices of 16 bits.
+DEVICE void multiply_codes(Sums& sums, const uint32_t (&codes)[4], const Queries& queries, int step, int tiles) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const uint32_t low = codes[2 * half], high = codes[2 * half + 1];  // of keys 0 to 7 and 8 to 15
+    const uint32_t keys[4] = {f16_of_low_e4m3(low), f16_of_low_e4m3(high), f16_of_high_e4m3(low), f16_of_high_e4m3(high)};
+    multiply_keys<true>(sums, keys, queries, step + half, tiles);
+  }
+}
+// Multiplies all chains with the scales of this thread's two keys.
+DEVICE void scale_sums(Sums& sums, uint8_t* memory, int record, int group) {
+  const float low = scale_of(memory, record, group), high = scale_of(memory, record + 8 * PITCH, group);
+#pragma unroll
+  for (int chain = 0; chain < CHAINS; chain++)
+#pragma unroll
+    for (int tile = 0; tile < ROW_TILES; tile++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) sums.chain[chain][tile][i] *= i < 2 ? low : high;
+}
+
+// This warp's part of the scores of 16 keys of a stage: sums over a quarter of the dimensions, for `tiles` of rows.
+DEVICE void score_keys(uint8_t* memory, SharedAddress base, int stage, const Queries& queries, int first_key, int first_tile, int tiles, int part, const Place& at) {
+  Sums sums = {};
+  const SharedAddress line = base + (stage + (first_key + at.lane % 16) * PITCH + at.lane / 16 * 16);
+  const int record = stage + (first_key + at.group) * PITCH;
+  uint32_t now[4], next[4];
+  if (RECORDS == BF16_RECORDS) {
+    const SharedAddress keys = line + part * 288;
+    load_matrices(now, keys);
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+      if (step + 1 < STEPS) load_matrices(step % 2 ? now : next, keys + (step + 1) * 32);
+      multiply_keys<false>(sums, step % 2 ? next : now, queries, step, tiles);
+    }
+  } else if (RECORDS == V32_RECORDS) {
+    const SharedAddress codes = line + part * 128;
+    load_matrices(now, codes);
+    load_matrices(next, codes + 32);
+    multiply_codes(sums, now, queries, 0, tiles);
+    load_matrices(now, codes + 64);
+    multiply_codes(sums, next, queries, 2, tiles);
+    load_matrices(next, codes + 96);
+    multiply_codes(sums, now, queries, 4, tiles);
+    load_matrices(now, line + 528 + part * 32);
+    multiply_codes(sums, next, queries, 6, tiles);
+    scale_sums(sums, memory, record, part);
+    multiply_keys<false>(sums, now, queries, 8, tiles);
+  } else {
+    const SharedAddress codes = line + part * 128;
+    load_matrices(now, codes);
+    load_matrices(next, codes + 32);
+    multiply_codes(sums, now, queries, 0, tiles);
+    load_matrices(now, codes + 64);
+    multiply_codes(sums, next, queries, 2, tiles);
+    scale_sums(sums, memory, record, part * 2);
+    if (part < 3) {
+      Sums second = {};
+      load_matrices(next, codes + 96);
+      multiply_codes(second, now, queries, 4, tiles);
+      multiply_codes(second, next, queries, 6, tiles);
+      scale_sums(second, memory, record, part * 2 + 1);
+#pragma unroll
+      for (int chain = 0; chain < CHAINS; chain++)
+#pragma unroll
+        for (int tile = 0; tile < ROW_TILES; tile++)
+#pragma unroll
+          for (int i = 0; i < 4; i++) sums.chain[chain][tile][i] += second.chain[chain][tile][i];
+    } else {
+#pragma unroll
+      for (int step = 4; step < 8; step++) {  // the first matrices lie at byte 448 = 384 + 64, and are loaded
+        if (step < 7) load_matrices(step % 2 ? now : next, codes + 64 + (step - 3) * 32);
+        multiply_keys<false>(sums, step % 2 ? next : now, queries, step, tiles);
+      }
+    }
+  }
+  InShared<float2> scores = at_byte<float2>(memory, SCORES + ((part * BLOCK_KEYS + first_key + at.group) * SCORE_PITCH + first_tile * 8 + at.pair * 2) * 4);
+#pragma unroll
+  for (int tile = 0; tile < ROW_TILES; tile++) {
+    if (tile >= tiles) continue;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float2 sum = make_float2(0, 0);
+#pragma unroll
+      for (int chain = 0; chain < CHAINS; chain++) {
+        sum.x += sums.chain[chain][tile][2 * half];
+        sum.y += sums.chain[chain][tile][2 * half + 1];
+      }
+      scores[(half * 8 * SCORE_PITCH + tile * 8) / 2] = sum;
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ softmax
+
+// Of the two rows 2 * pair and the next of a warp's tile of rows.
+struct Softmax { float maximum[2], sum[2]; };
+
+// Probabilities of a tile of keys, for 8 rows; sums up those of its own keys. Says whether a maximum moved.
+template <class Sees>
+DEVICE bool weigh_keys(Softmax& softmax, int slot_of_stage, uint8_t* memory, float scale, const Sees& sees, const Place& at) {
+  const int tile = at.warp / SHARES, share = at.warp % SHARES;
+  InShared<float2> scores = at_byte<float2>(memory, SCORES + (tile * 8 + at.pair * 2) * 4);
+  float2 factor = make_float2(scale, scale);
+  if (RECORDS != BF16_RECORDS) factor = at_byte<float2>(memory, FACTORS)[tile * 4 + at.pair];
+  float score[KEY_BLOCKS][2], inverse[KEY_BLOCKS];
+#pragma unroll
+  for (int i = 0; i < KEY_BLOCKS; i++) {  // its own keys first
+    const int key = (i ^ share * OWN_KEY_BLOCKS) * 8 + at.group;
+    float2 sum = make_float2(0, 0);
+#pragma unroll
+    for (int part = 0; part < 4; part++) {
+      const float2 of_part = scores[(part * BLOCK_KEYS + key) * SCORE_PITCH / 2];
+      sum.x += of_part.x;
+      sum.y += of_part.y;
+    }
+    float offset;  // minus infinity where nothing was chosen
+    if (RECORDS == BF16_RECORDS) {
+      offset = at_byte<float>(memory, OFFSETS)[slot_of_stage * BLOCK_KEYS + key];
+    } else {
+      const float2 power = at_byte<float2>(memory, KEY_POWERS)[key];
+      offset = power.x;
+      inverse[i] = power.y;
+    }
+    score[i][0] = sum.x * factor.x + offset;
+    score[i][1] = sum.y * factor.y + offset;
+    if (sees.restricts()) {
+#pragma unroll
+      for (int row = 0; row < 2; row++)
+        if (!sees.key(tile * 8 + at.pair * 2 + row, key)) score[i][row] = MINUS_INFINITY;
+    }
+  }
+  float alpha[2], base[2];
+#pragma unroll
+  for (int row = 0; row < 2; row++) {
+    float most = larger(larger(score[0][row], score[1][row]), larger(score[2][row], score[3][row]));
+#pragma unroll
+    for (int lanes = 4; lanes < 32; lanes *= 2) most = larger(most, warp_read_xor(most, lanes));
+    const float before = softmax.maximum[row];
+    const bool moves = most > before + MOST_GROWTH;
+    const float maximum = moves ? most : before;
+    alpha[row] = moves ? exp2_fast(before - maximum) : 1;
+    softmax.maximum[row] = maximum;
+    softmax.sum[row] *= alpha[row];
+    base[row] = maximum == MINUS_INFINITY ? 0 : maximum;
+  }
+  if (share == 0 && at.group == 0) at_byte<float2>(memory, ALPHAS)[tile * 4 + at.pair] = make_float2(alpha[0], alpha[1]);
+  InShared<uint32_t> weights = at_byte<uint32_t>(memory, WEIGHTS + (tile * (BLOCK_KEYS / 16) * 32 + at.lane) * 8);
+#pragma unroll
+  for (int i = 0; i < OWN_KEY_BLOCKS; i++) {
+    const int block = i ^ share * OWN_KEY_BLOCKS, place = block / 2 * 64 + block % 2;
+    const float first = exp2_fast(score[i][0] - base[0]), second = exp2_fast(score[i][1] - base[1]);
+    if (RECORDS == BF16_RECORDS) {
+      softmax.sum[0] += first;
+      softmax.sum[1] += second;
+      weights[place] = transpose_matrix(pack_bf16(first, second));
+    } else {
+      softmax.sum[0] += first * inverse[i];
+      softmax.sum[1] += second * inverse[i];
+      weights[place] = transpose_matrix(pack_f16(first, second));
+      if (RECORDS == DSV4_RECORDS) weights[WEIGHT_COPY / 4 + place] = transpose_matrix(pack_bf16(first * inverse[i], second * inverse[i]));
+    }
+  }
+  return alpha[0] != 1 || alpha[1] != 1;
+}
+
+// ------------------------------------------------------------------------------------------------ output
+
+// Each warp has a slice of 64 of the value dimensions, as four tiles of 16, for all rows.
+struct Output { float sums[4][TILES][4]; };
+
+// Whether a slice is FP8. Then rows 0 to 7 and 8 to 15 of its tiles are even and odd dimensions, else the lower and the
+// upper eight.
+DEVICE bool slice_is_fp8(int slice) { return RECORDS == V32_RECORDS || (RECORDS == DSV4_RECORDS && slice < 7); }
+
+// Where maxima moved, the sums so far follow.
+DEVICE void follow_maxima(Output& output, uint8_t* memory, const Place& at) {
+#pragma unroll
+  for (int tile = 0; tile < TILES; tile++) {
+    const float2 alpha = at_byte<float2>(memory, ALPHAS)[tile * 4 + at.pair];
+#pragma unroll
+    for (int m = 0; m < 4; m++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) output.sums[m][tile][i] *= i % 2 ? alpha.y : alpha.x;
+  }
+}
+
+// The warp's slice of the dimensions of 16 keys, as the left side of products.
+DEVICE void load_codes(uint32_t (&values)[4][4], SharedAddress base, int stage, int step, const Place& at) {
+  const SharedAddress line = base + (stage + (step * 16 + at.lane / 8 % 2 * 8 + at.lane % 8) * PITCH + at.warp * 64 + at.lane / 16 * 16);
+#pragma unroll
+  for (int m = 0; m < 4; m += 2) {
+    uint32_t codes[4];
+    load_matrices_transposed(codes, line + m * 16);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const uint32_t sorted = pick_bytes(codes[i], 0, 0x3120);  // two keys of an even dimension, and of the odd one
+      values[m + i / 2][i % 2 * 2] = f16_of_low_e4m3(sorted);
+      values[m + i / 2][i % 2 * 2 + 1] = f16_of_high_e4m3(sorted);
+    }
+  }
+}
+DEVICE void load_values(uint32_t (&values)[4][4], SharedAddress base, int stage, int step, const Place& at) {
+  const int begin = RECORDS == BF16_RECORDS ? at.warp * 128 : 448;
+  const SharedAddress line = base + (stage + (step * 16 + at.lane / 16 * 8 + at.lane % 8) * PITCH + begin + at.lane / 8 % 2 * 16);
+#pragma unroll
+  for (int m = 0; m < 4; m++) load_matrices_transposed(values[m], line + m * 32);
+}
+
+// Adds values times probabilities of a tile of keys, those of FP8 with the scale of the key and the dimensions.
+template <bool fp8>
+DEVICE void add_values(Output& output, uint8_t* memory, SharedAddress base, int stage, const Place& at) {
+  const int copy = RECORDS == DSV4_RECORDS && !fp8 ? WEIGHT_COPY : 0;
+  const int group = RECORDS == V32_RECORDS ? at.warp / 2 : at.warp;
+  InShared<uint2> weights = at_byte<uint2>(memory, WEIGHTS + copy + at.lane * 8);
+  InShared<uint32_t> scales = at_byte<uint32_t>(memory, KEY_SCALES + (group * BLOCK_KEYS + at.pair * 2) * 2);
+#pragma unroll
+  for (int step = 0; step < BLOCK_KEYS / 16; step++) {
+    uint32_t values[4][4], low_scales = 0, high_scales = 0;
+    if (fp8) {
+      low_scales = scales[step * 8];
+      high_scales = scales[step * 8 + 4];
+      load_codes(values, base, stage, step, at);
+    } else {
+      load_values(values, base, stage, step, at);
+    }
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++) {
+      uint2 weight = weights[(tile * (BLOCK_KEYS / 16) + step) * 32];
+      if (fp8) weight = make_uint2(multiply_f16x2(weight.x, low_scales), multiply_f16x2(weight.y, high_scales));
+#pragma unroll
+      for (int m = 0; m < 4; m++) {
+        if (fp8) multiply_add_16x8x16_f16(output.sums[m][tile], values[m], weight.x, weight.y);
+        else multiply_add_16x8x16(output.sums[m][tile], values[m], weight.x, weight.y);
+      }
+    }
+  }
+}
+
+// Four sums of a thread (two dimensions of two rows), normalised, to where they belong. `out` is that of row 0.
+DEVICE void store_output(uint16_t* out, const float (&sums)[4], float first, float second, int row, int row_count, int slice, int m, const Place& at) {
+  float low, high;  // neighbouring dimensions of one row
+  if (slice_is_fp8(slice)) {
+    const int dimension = slice * 64 + m * 16 + at.group * 2;
+    if (row < row_count) store((uint32_t*)(out + (int64_t)row * VALUES + dimension), pack_bf16(sums[0] * first, sums[2] * first));
+    if (row + 1 < row_count) store((uint32_t*)(out + (int64_t)(row + 1) * VALUES + dimension), pack_bf16(sums[1] * second, sums[3] * second));
+    return;
+  }
+  // Neighbours in a dimension trade: the even one takes the first row of both, the odd one the second.
+  const bool odd = at.group % 2;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const float mine = odd ? sums[2 * half + 1] * second : sums[2 * half] * first;
+    const float given = warp_read_xor(odd ? sums[2 * half] * first : sums[2 * half + 1] * second, 4);
+    low = odd ? given : mine;
+    high = odd ? mine : given;
+    const int dimension = slice * 64 + m * 16 + half * 8 + at.group / 2 * 2;
+    if (row + odd < row_count) store((uint32_t*)(out + (int64_t)(row + odd) * VALUES + dimension), pack_bf16(low, high));
+  }
+}
+
+// What a row's sums are multiplied with in the end: 0 for a row that saw nothing.
+DEVICE float inverse_of(float sum) { return sum == 0 ? 0 : 1 / sum; }
+DEVICE float log_of(float maximum, float sum) { return sum == 0 ? MINUS_INFINITY : (maximum + log2_fast(sum)) * LN_2; }
+// What a score that belongs to no key leaves of the row.
+DEVICE float left_by_sink(float lse, float sink) {
+  if (lse == MINUS_INFINITY) return 0;
+  return 1 / (1 + exp2_fast((sink - lse) * LOG2_E));
+}
+
+// Where the results go.
+struct Results {
+  uint16_t* out;        // row 0 of the request
+  float* lse;           // likewise
+  const float* sinks;   // of the request's row 0, or null; one for each of `heads` rows
+  int heads, first_row, row_count;  // rows of the block begin at first_row; the request has row_count
+  float4* partial_sums;  // of this block
+  float2* partial_rows;  // maximum and sum of each of its rows
+};
+
+DEVICE void finish(Output& output, const Softmax& softmax, bool any, const Results& results, uint8_t* memory, const Place& at) {
+  InShared<float> sums = at_byte<float>(memory, ROW_SUMS), maxima = at_byte<float>(memory, ROW_MAXIMA);
+  const int own_tile = at.warp / SHARES;
+  if (own_tile < TILES) {
+#pragma unroll
+    for (int row = 0; row < 2; row++) {
+      float sum = softmax.sum[row];
+#pragma unroll
+      for (int lanes = 4; lanes < 32; lanes *= 2) sum += warp_read_xor(sum, lanes);
+      const int place = own_tile * 8 + at.pair * 2 + row;
+      if (at.group == 0) {
+        sums[at.warp % SHARES * ROWS + place] = sum;
+        if (at.warp % SHARES == 0) maxima[place] = softmax.maximum[row];
+      }
+    }
+  }
+  block_barrier();
+  if (at.thread < ROWS) {
+    float sum = 0;
+#pragma unroll
+    for (int share = 0; share < SHARES; share++) sum += sums[share * ROWS + at.thread];
+    const float maximum = maxima[at.thread];
+    if (PARTIAL) {
+      // A sum that is no number must not be lost where nothing is known of the maximum.
+      store(results.partial_rows + at.thread, make_float2(sum != sum ? float_of_bits(0x7f800000u) : maximum, sum));
+    } else {
+      const int row = results.first_row + at.thread;
+      const float lse = log_of(maximum, sum);
+      float inverse = inverse_of(sum);
+      if (results.sinks && row < results.row_count) inverse *= left_by_sink(lse, load(results.sinks + row % results.heads));
+      sums[at.thread] = inverse;
+      if (row < results.row_count) store(results.lse + row, lse);
+    }
+  }
+  if (PARTIAL) {
+    if (any)
+#pragma unroll
+      for (int m = 0; m < 4; m++)
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile++) {
+          const float (&four)[4] = output.sums[m][tile];
+          store(results.partial_sums + ((at.warp * 4 + m) * TILES + tile) * 32 + at.lane, make_float4(four[0], four[1], four[2], four[3]));
+        }
+    return;
+  }
+  block_barrier();
+#pragma unroll
+  for (int tile = 0; tile < TILES; tile++) {
+    const int row = tile * 8 + at.pair * 2;
+    const float first = sums[row], second = sums[row + 1];
+#pragma unroll
+    for (int m = 0; m < 4; m++)
+      store_output(results.out, output.sums[m][tile], first, second, results.first_row + row, results.row_count, at.warp, m, at);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ the whole
+
+// Keys: `index_of(tile, slot)` is where the index of a record lies, null behind the last; `record(tile, index)` the address
+// that it names, null where nothing is selected; `scales(tile, index)` that of its scales; `anywhere()` an address that is
+// never read; `prepare(tile, memory, stage, at)` may change a tile that has landed and says whether it did; `sees(tile)`
+// says which row sees which key. Queries are those of the block's first row; of its rows only row_count are there.
+template <class Keys>
+DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block, int row_count, float scale, Output& output, Softmax& softmax,
+                   uint8_t* memory, const Place& at) {
+  typedef typename Keys::Index Index;
+  const SharedAddress base = shared_address(memory);
+  const int part = at.warp % 4, half = at.warp / 4, first_key = SPLIT_ROWS ? 0 : half * OWN_KEYS;
+  const int first_tile = SPLIT_ROWS ? half * ROW_TILES : 0, row_tiles = min(ROW_TILES, TILES - first_tile);
+  // The last warp knows the way to records: a thread a key. An index is fetched with the tile that is STAGES before its
+  // own, and its address found when that has landed.
+  const bool finds = at.warp == WARPS - 1;
+
+  auto fetch_index = [&](int tile, int slot_of_stage) {
+    if (!finds || tile >= tiles) return;
+    const Index* const index = keys.index_of(tile, at.lane);
+    if (index == nullptr) return;
+    const SharedAddress target = base + (INDICES + (slot_of_stage * BLOCK_KEYS + at.lane) * 8);
+    if (sizeof(Index) == 8) copy_async_8(target, index, true);
+    else copy_async_4(target, index);
+  };
+  auto find_record = [&](int tile, int slot_of_stage, Index index) {
+    const uint8_t* const record = keys.record(tile, index);
+    InShared<uint64_t> address = at_byte<uint64_t>(memory, ADDRESSES + (slot_of_stage * BLOCK_KEYS + at.lane) * ADDRESS_BYTES);
+    address[0] = (uint64_t)record;
+    if (RECORDS == DSV4_RECORDS) address[1] = record ? (uint64_t)keys.scales(tile, index) : 0;
+  };
+  auto record_of = [&](int slot_of_stage) { return (const uint8_t*)at_byte<uint64_t>(memory, address_of(slot_of_stage, at))[0]; };
+  auto copy_tile = [&](int tile, int slot_of_stage, const uint8_t* record) {
+    if (tile < tiles) copy_record(memory, base, record, slot_of_stage, keys.anywhere(), at);
+    fetch_index(tile + STAGES, slot_of_stage);
+    copy_async_commit();
+  };
+
+  copy_queries(base, queries_of_block, tiles > 0 ? row_count : 0, at);
+  copy_async_commit();
+  if (finds)
+    for (int i = 0; i < STAGES; i++) {
+      const Index* const index = i < tiles ? keys.index_of(i, at.lane) : nullptr;
+      find_record(i, i, index ? load(index) : -1);
+    }
+  block_barrier();  // the first addresses are there
+#pragma unroll
+  for (int i = 0; i < EARLY_TILES; i++) copy_tile(i, i, record_of(i));
+#pragma unroll
+  for (int m = 0; m < 4; m++)
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) output.sums[m][tile][i] = 0;
+  softmax = {{MINUS_INFINITY, MINUS_INFINITY}, {0, 0}};
+  copy_async_wait<EARLY_TILES>();
+  block_barrier();  // queries are there
+  Queries queries;
+  load_queries(queries, memory, first_tile, part, at);
+  if (RECORDS != BF16_RECORDS) convert_queries(queries, memory, scale, first_tile, part, at);
+  else if (EARLY_TILES < STAGES - 1) block_barrier();  // and have been read
+#pragma unroll
+  for (int i = EARLY_TILES; i < STAGES - 1; i++) copy_tile(i, i, record_of(i));
+
+  int slot = 0;  // tile % STAGES
+  const uint8_t* coming_record = record_of(STAGES - 1);
+#pragma unroll 1
+  for (int tile = 0; tile < tiles; tile++) {
+    const int slot_before = slot == 0 ? STAGES - 1 : slot - 1, stage = slot * STAGE_BYTES;
+    copy_async_wait<STAGES - 2>();
+    block_barrier();  // this tile is there, and nobody reads the one before
+    copy_tile(tile + STAGES - 1, slot_before, coming_record);
+    if (keys.prepare(tile, memory, slot, at)) block_barrier();
+    if (RECORDS != BF16_RECORDS) relate_scales(memory, slot, at);
+#pragma unroll
+    for (int key = 0; key < OWN_KEYS; key += 16) score_keys(memory, base, stage, queries, first_key + key, first_tile, row_tiles, part, at);
+    block_barrier();  // the scores of all warps are there
+    if (finds) {
+      const int coming = tile + STAGES;
+      const bool there = coming < tiles && keys.index_of(coming, at.lane) != nullptr;
+      find_record(coming, slot, there ? at_byte<Index>(memory, INDICES + (slot * BLOCK_KEYS + at.lane) * 8)[0] : -1);
+    }
+    bool moves = false;
+    if (at.warp / SHARES < TILES) moves = weigh_keys(softmax, slot, memory, scale, keys.sees(tile), at);
+    const bool moved = block_barrier_any(moves);  // and the probabilities
+    coming_record = record_of(slot);  // of the tile that takes this one's place
+    if (moved) follow_maxima(output, memory, at);
+    if (slice_is_fp8(at.warp)) add_values<true>(output, memory, base, stage, at);
+    else add_values<false>(output, memory, base, stage, at);
+    slot = slot == STAGES - 1 ? 0 : slot + 1;
+  }
+}

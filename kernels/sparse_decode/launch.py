@@ -1,0 +1,122 @@
+"""How the kernel is launched: what it is compiled for, how large its grid is, and its run on arrays of the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from traceanalyzer.kernels.common import mla_launch
+from traceanalyzer.kernels.common.kernel import Build
+from traceanalyzer.kernels.common.mla_launch import Plan
+from traceanalyzer.kernels.common.program import Argument, Backend, Launch
+
+SOURCE = Path(__file__).parent / "sparse_decode.cu"
+V32, DSV4 = "v32", "dsv4"
+_RECORDS = {V32: mla_launch.V32, DSV4: mla_launch.DSV4}
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A paged cache and what requests choose of it."""
+
+    memory: Array
+    """Its bytes, uint8 [all]."""
+    page_size: int
+    """Records in a page."""
+    page_bytes: int
+    """From page to page; a multiple of 16."""
+    slots: int
+    """Records in all."""
+    indices: Array
+    """int32 [requests, width]; one that is no slot chooses nothing."""
+    lengths: Array | None = None
+    """int32 [requests]: how many of a row count."""
+
+
+@lru_cache(maxsize=1024)
+def configure(layout: str, chosen: Plan, requests: int, caches: int) -> Launch:
+    """The launch of the main kernel."""
+    return mla_launch.block_launch(SOURCE, "sparse_decode", chosen, requests, {"CACHES": caches})
+
+
+def plan(
+    layout: str,
+    heads: int,
+    requests: int,
+    width: int,
+    backend: Any,
+    tiles: int | None = None,
+    splits: int | None = None,
+) -> Plan:
+    """Blocks and splits for so many heads, requests and records a request on a GPU (or what stands for one)."""
+    return mla_launch.plan(
+        _RECORDS[layout], heads, requests, width, backend.multiprocessors, backend.shared_bytes_each, tiles, splits
+    )
+
+
+def run(
+    backend: Backend,
+    q: Array,
+    caches: Sequence[Cache],
+    out: Array,
+    lse: Array,
+    *,
+    layout: str,
+    scale: float,
+    sink: Array | None = None,
+    tiles: int | None = None,
+    splits: int | None = None,
+) -> None:
+    """Run on arrays of the CPU: `q` the bits [requests, heads, 576 or 512] of bf16, `out` those of [.., 512], `lse` float32."""
+    requests, heads = q.shape[:2]
+    width = sum(each.indices.shape[1] for each in caches)
+    chosen = plan(layout, heads, requests, width, backend, tiles, splits)
+    sums, rows = (np.full(size, np.nan, np.float32) for size in chosen.partial_floats(requests))
+    tail: list[Argument] = [out, lse]
+    arguments: list[Argument] = [q]
+    for cache in (*caches, None)[:2]:
+        arguments += cache_arguments(cache)
+    arguments += [np.float32(scale), sink, np.int32(heads), *tail, sums, rows]
+    backend.run(configure(layout, chosen, requests, len(caches)), arguments)
+    if chosen.splits > 1:
+        backend.run(mla_launch.combine_launch(chosen, requests), [sums, rows, out, lse, sink, *combine_numbers(chosen, heads, heads)])
+
+
+def combine_numbers(chosen: Plan, heads: int, rows: int) -> list[np.int32]:
+    """The last arguments of the kernel that adds up splits."""
+    return [np.int32(each) for each in (heads, rows, chosen.row_blocks, chosen.splits)]
+
+
+def cache_arguments(cache: Cache | None) -> list[Argument]:
+    """Seven arguments for a cache, or for none."""
+    if cache is None:
+        return [None, np.int64(0), np.int32(1), np.int32(0), None, np.int32(0), None]
+    return [
+        cache.memory,
+        np.int64(cache.page_bytes),
+        np.int32(cache.page_size),
+        np.int32(cache.slots),
+        cache.indices,
+        np.int32(cache.indices.shape[1]),
+        cache.lengths,
+    ]
+
+
+def builds() -> Iterator[Build]:
+    """Every block that a plan can choose, with and without splits, for one cache and for two."""
+    for layout, records in _RECORDS.items():
+        for tiles in range(1, 9):
+            for shared_bytes_each in (102_400, 233_472):
+                block = mla_launch.block_of(records, tiles, shared_bytes_each)
+                if block is None:
+                    continue
+                for splits in (1, 2):
+                    launch = configure(layout, Plan(block, 1, splits), 1, 1 if splits == 2 else 2)
+                    yield Build(launch.program, register_budget=128 if block.resident > 1 else 255, shared_bytes=block.shared_bytes)

@@ -1,0 +1,94 @@
+"""How the kernel is launched: what it is compiled for, how large its grid is, and its run on arrays of the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from traceanalyzer.kernels.common import mla_launch
+from traceanalyzer.kernels.common.kernel import Build
+from traceanalyzer.kernels.common.mla_launch import Plan
+from traceanalyzer.kernels.common.program import Argument, Backend, Launch
+
+SOURCE = Path(__file__).parent / "tree_verify.cu"
+#: How a node's sight is given: it is a chain's, by bits, by parents.
+CHAIN, BITS, PARENTS = 0, 1, 2
+Array = npt.NDArray[Any]
+
+
+@lru_cache(maxsize=1024)
+def configure(chosen: Plan, requests: int, masking: int, *, wide_indices: bool) -> Launch:
+    """The launch of the main kernel."""
+    others = {"WIDE_INDICES": int(wide_indices), "MASKING": masking}
+    return mla_launch.block_launch(SOURCE, "tree_verify", chosen, requests, others)
+
+
+def plan(rows: int, requests: int, keys: int, backend: Any, tiles: int | None = None, splits: int | None = None) -> Plan:
+    """Blocks and splits for so many rows and about so many keys a request on a GPU (or what stands for one)."""
+    return mla_launch.plan(
+        mla_launch.BF16, rows, requests, keys, backend.multiprocessors, backend.shared_bytes_each, tiles, splits
+    )
+
+
+def run(
+    backend: Backend,
+    q: Array,
+    pool: Array,
+    indptr: Array,
+    indices: Array,
+    out: Array,
+    lse: Array,
+    *,
+    scale: float,
+    mask: Array | None = None,
+    parents: Array | None = None,
+    row_stride: int = 1152,
+    slots: int,
+    tiles: int | None = None,
+    splits: int | None = None,
+) -> None:
+    """Run on arrays of the CPU: `q` the bits [requests, nodes, heads, 576] of bf16, `pool` bytes, `out` and `lse` to match."""
+    requests, nodes, heads = q.shape[:3]
+    chosen = plan(nodes * heads, requests, -(-len(indices) // max(requests, 1)), backend, tiles, splits)
+    sums, rows = (np.full(size, np.nan, np.float32) for size in chosen.partial_floats(requests))
+    masking = BITS if mask is not None else PARENTS if parents is not None else CHAIN
+    wide = indices.dtype == np.int64
+    arguments: list[Argument] = [
+        q,
+        pool,
+        np.int64(row_stride),
+        np.int64(slots) if wide else np.int32(slots),
+        indptr,
+        indices,
+        mask,
+        np.int32(mask.shape[2] if mask is not None else 0),
+        parents,
+        np.float32(scale),
+        np.int32(nodes),
+        np.int32(heads),
+        out,
+        lse,
+        sums,
+        rows,
+    ]
+    backend.run(configure(chosen, requests, masking, wide_indices=wide), arguments)
+    if chosen.splits > 1:
+        numbers = [np.int32(each) for each in (heads, nodes * heads, chosen.row_blocks, chosen.splits)]
+        backend.run(mla_launch.combine_launch(chosen, requests), [sums, rows, out, lse, None, *numbers])
+
+
+def builds() -> Iterator[Build]:
+    """Every block that a plan can choose, with and without splits, and every way to give sight and indices."""
+    for tiles in range(1, 9):
+        for shared_bytes_each in (102_400, 233_472):
+            block = mla_launch.block_of(mla_launch.BF16, tiles, shared_bytes_each)
+            if block is None:
+                continue
+            for masking, splits in ((CHAIN, 2), (BITS, 1), (PARENTS, 2)):
+                launch = configure(Plan(block, 1, splits), 1, masking, wide_indices=masking == PARENTS)
+                yield Build(launch.program, register_budget=128 if block.resident > 1 else 255, shared_bytes=block.shared_bytes)
