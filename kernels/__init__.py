@@ -22,6 +22,16 @@ KERNELS = (
         "build draft trees from top-k log-probabilities",
         "a heap on the CPU with copies to and from the GPU in every decode step",
     ),
+    Kernel(
+        "sparse_decode",
+        "MLA attention of one token over selected FP8 records",
+        "_tiled_sparse_decode_kernel, a Triton fallback without tensor cores, in a block for each request and head",
+    ),
+    Kernel(
+        "tree_verify",
+        "MLA attention of draft trees over a paged KV cache",
+        "attention that walks a whole prefix in one block for each request and head, and a mask that Python builds",
+    ),
 )
 
 

@@ -31,7 +31,12 @@ _MOST_READY = 4096
 class _Attribute(ctypes.Structure):
     """CUlaunchAttribute."""
 
-    _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_char * 4), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60))
+    _fields_ = (
+        ("id", ctypes.c_int),
+        ("padding", ctypes.c_char * 4),
+        ("value", ctypes.c_int),
+        ("rest", ctypes.c_char * 60),
+    )
 
 
 class _Config(ctypes.Structure):
@@ -60,7 +65,9 @@ class Function:
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))
         if launch.overlaps and self.can_overlap:
             attribute = _Attribute(_ATTRIBUTE_OVERLAPS, b"", 1, b"")
-            config = _Config(launch.grid, (launch.block, 1, 1), launch.shared_bytes, stream, ctypes.pointer(attribute), 1)
+            config = _Config(
+                launch.grid, (launch.block, 1, 1), launch.shared_bytes, stream, ctypes.pointer(attribute), 1
+            )
             self.driver.call("cuLaunchKernelEx", ctypes.byref(config), self.handle, addresses, None)
             return
         self.driver.call(

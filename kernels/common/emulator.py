@@ -66,8 +66,9 @@ class Emulator:
         if launch.shared_bytes > SHARED_BYTES_LIMIT:
             raise EmulatorError(f"{launch.program.entry} asks for {launch.shared_bytes} bytes of shared memory")
         program = launch.program
-        if self.edits:
-            program = Program(program.source, program.entry, program.defines, self.edits)
+        edits = tuple(edit for edit in self.edits if edit[0] in program.text())  # of one of a kernel's programs
+        if edits:
+            program = Program(program.source, program.entry, program.defines, edits)
         entry = _entry(program)
         guarded = [_Guarded(each) if isinstance(each, np.ndarray) else None for each in arguments]
         values = [_value(each, guard) for each, guard in zip(arguments, guarded, strict=True)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
+from traceanalyzer.kernels.common.kernel import Build
 from traceanalyzer.kernels.common.program import SHARED_BYTES_LIMIT, Launch, Program
 
 #: What records hold: as RECORDS in the source.
@@ -25,6 +28,8 @@ _MOST_TILES = {BF16: 5, V32: 8, DSV4: 7}
 #: Up to so many tiles, registers let two blocks live on a multiprocessor.
 _MOST_TILES_OF_TWO = 2
 _FEWEST_STAGES, _MOST_STAGES = 2, 4
+#: Of a multiprocessor: sm_86, sm_89 and sm_120; sm_80; sm_90 and sm_100.
+SHARED_BYTES_OF_MULTIPROCESSORS = (102_400, 167_936, 233_472)
 #: Shared memory that the driver keeps for itself in each block.
 _RESERVED_BYTES = 1024
 
@@ -79,6 +84,12 @@ def block_of(records: int, tiles: int, shared_bytes_each: int) -> Block | None:
     return None
 
 
+def blocks_of(records: int, tiles: int) -> list[Block]:
+    """Those that a plan can choose, on multiprocessors of the sizes that there are."""
+    found = (block_of(records, tiles, size) for size in SHARED_BYTES_OF_MULTIPROCESSORS)
+    return list(dict.fromkeys(block for block in found if block))
+
+
 @dataclass(frozen=True)
 class Plan:
     """The shape of the work: blocks of rows and splits of keys."""
@@ -96,8 +107,8 @@ class Plan:
 
 
 #: Clocks of a model of the kernel, measured on an H200 and near enough for others. A tile of keys costs some, and more
-#: with each tile of rows; where two blocks share a multiprocessor each takes longer. A block has a start and an end, and
-#: what splits leave must be added up.
+#: with each tile of rows; where two blocks share a multiprocessor each takes longer. A block has a start and an end,
+#: and what splits leave must be added up.
 _TILE_CLOCKS, _ROWS_CLOCKS, _SHARING, _BLOCK_CLOCKS, _COMBINE_CLOCKS = 1700, 330, 1.75, 6000, 3500
 _BYTES_A_CLOCK = 16.0  # of one multiprocessor, from memory or L2
 
@@ -185,3 +196,18 @@ def combine_launch(chosen: Plan, requests: int) -> Launch:
     grid = (requests * chosen.row_blocks * chosen.block.tiles, VALUES // 64, 1)
     shared_bytes = (teams - 1) * 128 * 16 + chosen.splits * 64
     return Launch(program, grid, 128 * teams, shared_bytes, overlaps=True)
+
+
+def combine_numbers(chosen: Plan, heads: int, rows: int) -> list[np.int32]:
+    """The last arguments of the kernel that adds up splits; `rows` of each request, one sink for each of `heads`."""
+    return [np.int32(each) for each in (heads, rows, chosen.row_blocks, chosen.splits)]
+
+
+def builds_of(block: Block, launches: Iterable[Launch]) -> Iterator[Build]:
+    """Budgets of programs of a block, and of the one that adds up what its splits leave."""
+    budget = 128 if block.resident > 1 else 255
+    for launch in launches:
+        yield Build(launch.program, register_budget=budget, shared_bytes=launch.shared_bytes)
+    for splits in (2, 9, MOST_SPLITS) if block.tiles == 1 else ():
+        combine = combine_launch(Plan(block, 1, splits), 1)
+        yield Build(combine.program, register_budget=128, shared_bytes=combine.shared_bytes)

@@ -22,9 +22,14 @@ def gpu(ordinal: int) -> Gpu:
     return Gpu(ordinal)  # both count what CUDA_VISIBLE_DEVICES leaves
 
 
+def gpu_of(device: torch.device) -> Gpu:
+    """The GPU that is torch's device."""
+    return gpu(torch.cuda.current_device() if device.index is None else device.index)
+
+
 def resident_threads(device: torch.device) -> int:
     """How many threads torch's device holds at once."""
-    return gpu(torch.cuda.current_device() if device.index is None else device.index).resident_threads
+    return gpu_of(device).resident_threads
 
 
 def launch(shape: Launch, arguments: Sequence[torch.Tensor | Argument], device: torch.device) -> None:

@@ -41,7 +41,7 @@ class Cache:
 
 
 @lru_cache(maxsize=1024)
-def configure(layout: str, chosen: Plan, requests: int, caches: int) -> Launch:
+def configure(chosen: Plan, requests: int, caches: int) -> Launch:
     """The launch of the main kernel."""
     return mla_launch.block_launch(SOURCE, "sparse_decode", chosen, requests, {"CACHES": caches})
 
@@ -74,7 +74,10 @@ def run(
     tiles: int | None = None,
     splits: int | None = None,
 ) -> None:
-    """Run on arrays of the CPU: `q` the bits [requests, heads, 576 or 512] of bf16, `out` those of [.., 512], `lse` float32."""
+    """Run on arrays of the CPU.
+
+    `q` is the bits of bf16 [requests, heads, 576 or 512], `out` those of [requests, heads, 512], `lse` float32.
+    """
     requests, heads = q.shape[:2]
     width = sum(each.indices.shape[1] for each in caches)
     chosen = plan(layout, heads, requests, width, backend, tiles, splits)
@@ -84,14 +87,12 @@ def run(
     for cache in (*caches, None)[:2]:
         arguments += cache_arguments(cache)
     arguments += [np.float32(scale), sink, np.int32(heads), *tail, sums, rows]
-    backend.run(configure(layout, chosen, requests, len(caches)), arguments)
+    backend.run(configure(chosen, requests, len(caches)), arguments)
     if chosen.splits > 1:
-        backend.run(mla_launch.combine_launch(chosen, requests), [sums, rows, out, lse, sink, *combine_numbers(chosen, heads, heads)])
-
-
-def combine_numbers(chosen: Plan, heads: int, rows: int) -> list[np.int32]:
-    """The last arguments of the kernel that adds up splits."""
-    return [np.int32(each) for each in (heads, rows, chosen.row_blocks, chosen.splits)]
+        backend.run(
+            mla_launch.combine_launch(chosen, requests),
+            [sums, rows, out, lse, sink, *mla_launch.combine_numbers(chosen, heads, heads)],
+        )
 
 
 def cache_arguments(cache: Cache | None) -> list[Argument]:
@@ -110,13 +111,9 @@ def cache_arguments(cache: Cache | None) -> list[Argument]:
 
 
 def builds() -> Iterator[Build]:
-    """Every block that a plan can choose, with and without splits, for one cache and for two."""
-    for layout, records in _RECORDS.items():
+    """Every block that a plan can choose, in turns with and without splits, for one cache and for two."""
+    for records in _RECORDS.values():
         for tiles in range(1, 9):
-            for shared_bytes_each in (102_400, 233_472):
-                block = mla_launch.block_of(records, tiles, shared_bytes_each)
-                if block is None:
-                    continue
-                for splits in (1, 2):
-                    launch = configure(layout, Plan(block, 1, splits), 1, 1 if splits == 2 else 2)
-                    yield Build(launch.program, register_budget=128 if block.resident > 1 else 255, shared_bytes=block.shared_bytes)
+            for block in mla_launch.blocks_of(records, tiles):
+                splits, caches = (1, 2) if tiles % 2 else (2, 1)
+                yield from mla_launch.builds_of(block, [configure(Plan(block, 1, splits), 1, caches)])

@@ -28,7 +28,9 @@ def configure(chosen: Plan, requests: int, masking: int, *, wide_indices: bool) 
     return mla_launch.block_launch(SOURCE, "tree_verify", chosen, requests, others)
 
 
-def plan(rows: int, requests: int, keys: int, backend: Any, tiles: int | None = None, splits: int | None = None) -> Plan:
+def plan(
+    rows: int, requests: int, keys: int, backend: Any, tiles: int | None = None, splits: int | None = None
+) -> Plan:
     """Blocks and splits for so many rows and about so many keys a request on a GPU (or what stands for one)."""
     return mla_launch.plan(
         mla_launch.BF16, rows, requests, keys, backend.multiprocessors, backend.shared_bytes_each, tiles, splits
@@ -52,7 +54,10 @@ def run(
     tiles: int | None = None,
     splits: int | None = None,
 ) -> None:
-    """Run on arrays of the CPU: `q` the bits [requests, nodes, heads, 576] of bf16, `pool` bytes, `out` and `lse` to match."""
+    """Run on arrays of the CPU.
+
+    `q` is the bits of bf16 [requests, nodes, heads, 576], `pool` bytes, `out` the bits of [.., 512], `lse` float32.
+    """
     requests, nodes, heads = q.shape[:3]
     chosen = plan(nodes * heads, requests, -(-len(indices) // max(requests, 1)), backend, tiles, splits)
     sums, rows = (np.full(size, np.nan, np.float32) for size in chosen.partial_floats(requests))
@@ -78,17 +83,17 @@ def run(
     ]
     backend.run(configure(chosen, requests, masking, wide_indices=wide), arguments)
     if chosen.splits > 1:
-        numbers = [np.int32(each) for each in (heads, nodes * heads, chosen.row_blocks, chosen.splits)]
+        numbers = mla_launch.combine_numbers(chosen, heads, nodes * heads)
         backend.run(mla_launch.combine_launch(chosen, requests), [sums, rows, out, lse, None, *numbers])
 
 
 def builds() -> Iterator[Build]:
-    """Every block that a plan can choose, with and without splits, and every way to give sight and indices."""
-    for tiles in range(1, 9):
-        for shared_bytes_each in (102_400, 233_472):
-            block = mla_launch.block_of(mla_launch.BF16, tiles, shared_bytes_each)
-            if block is None:
-                continue
-            for masking, splits in ((CHAIN, 2), (BITS, 1), (PARENTS, 2)):
-                launch = configure(Plan(block, 1, splits), 1, masking, wide_indices=masking == PARENTS)
-                yield Build(launch.program, register_budget=128 if block.resident > 1 else 255, shared_bytes=block.shared_bytes)
+    """Every block that a plan can choose; with and without splits, and every way to give sight and indices."""
+    for tiles in range(1, 6):
+        for block in mla_launch.blocks_of(mla_launch.BF16, tiles):
+            ways = ((CHAIN, 2), (BITS, 1), (PARENTS, 2))
+            chosen = ways if tiles == 5 else (ways[tiles % 3],)
+            yield from mla_launch.builds_of(
+                block,
+                [configure(Plan(block, 1, splits), 1, way, wide_indices=way == PARENTS) for way, splits in chosen],
+            )

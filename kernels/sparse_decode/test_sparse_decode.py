@@ -1,0 +1,215 @@
+"""The kernel against its reference: on the CPU through the emulator, and where there is a GPU also there."""
+
+from __future__ import annotations
+
+import pytest
+
+from traceanalyzer.kernels import find
+from traceanalyzer.kernels.common import mla_launch
+from traceanalyzer.kernels.common.case import Case
+from traceanalyzer.kernels.common.emulator import Emulator
+from traceanalyzer.kernels.common.errors import ArgumentError
+from traceanalyzer.kernels.common.kernel import Build
+from traceanalyzer.kernels.common.program import SHARED_BYTES_LIMIT
+from traceanalyzer.kernels.common.testing import (
+    first_complaint,
+    gpu,
+    needs_compiler,
+    needs_cxx,
+    needs_gpu,
+    needs_torch,
+    needs_torch_and_gpu,
+    over_budget,
+    reduced,
+)
+
+KERNEL = find("sparse_decode")
+CASES = list(KERNEL.cases())
+#: Shuffled with cp.async at once, and one warp after the other with cp.async late.
+ORDERS = (5, 6)
+
+
+@needs_cxx
+@pytest.mark.parametrize("case", reduced(CASES), ids=lambda case: case.name)
+def test_the_emulator_gives_what_the_reference_gives(case: Case) -> None:
+    for seed in ORDERS:
+        case.check(Emulator(seed))
+
+
+@needs_cxx
+@pytest.mark.parametrize(
+    ("case", "edit"),
+    [
+        ("v32: plain", ("    copy_async_wait<STAGES - 2>();\n", "")),
+        ("v32: plain", ("    block_barrier();  // this tile is there, and nobody reads the one before\n", "")),
+        ("v32: plain", ("    block_barrier();  // the scores of all warps are there\n", "")),
+        ("v32: plain", ("  copy_async_wait<EARLY_TILES>();\n", "")),
+        ("v32: plain", ("  block_barrier();  // queries are there\n", "")),
+        ("v32: plain", ("  block_barrier();  // the first addresses are there\n", "")),
+        ("v32: 5 tiles", ("  block_barrier();  // queries have been read, also where sizes go\n", "")),
+        ("v32: 3 splits", ("index < 0 || index >= cache.slots", "index >= cache.slots")),
+        ("v32: indices beyond", ("index < 0 || index >= cache.slots", "index < 0 || index > cache.slots")),
+        ("v32: 2 splits, one of", ("valid ? 0 : MINUS_INFINITY;", "0;")),
+        ("v32: ragged", ("min(max(load(lengths + request), 0), width)", "width")),
+        ("v32: scores of tens", ("    if (moved) follow_maxima(output, memory, at);\n", "")),
+        ("v32: scores of tens", ("softmax.sum[row] *= alpha[row];", "")),
+        ("v32: scales from", ("softmax.sum[0] += first * inverse[i];", "softmax.sum[0] += first;")),
+        ("v32: groups from", ("float2 power = at_byte<float2>(memory, KEY_POWERS)[key]", "float2 power = {0, 1}")),
+        ("v32: plain", ("weight = make_uint2(multiply_f16x2(weight.x, low_scales)", "weight = make_uint2(weight.x")),
+        ("v32: plain", ("pick_bytes(codes[i], 0, 0x3120)", "pick_bytes(codes[i], 0, 0x3210)")),
+        ("v32: large q", ("max(most >> 7, 30)", "max(141, 30)")),
+        ("v32: NaN in q", ("larger(most, warp_read_xor(most, lanes))", "most + warp_read_xor(most, lanes)")),
+        ("v32: 2 splits", ("exp2_fast(weights[split * 8 + row] - base)", "1")),
+        ("v32: a sink and 2", ("inverse *= left_by_sink(natural", "inverse *= 0 * left_by_sink(natural")),
+        (
+            "dsv4: plain",
+            ("scale_sums(second, memory, record, part * 2 + 1)", "scale_sums(second, memory, record, part * 2)"),
+        ),
+        ("dsv4: plain", ("codes + 64 + (step - 3) * 32", "codes + 64 + (step - 4) * 32")),
+        ("dsv4: plain", ("cache.page_size * 576 + (index - page", "cache.page_size * 584 + (index - page")),
+        ("v32: two caches", ("if (behind) tile -= first.tiles;", "")),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each[0].strip()[:50],
+)
+def test_a_broken_kernel_is_noticed(case: str, edit: tuple[str, str]) -> None:
+    assert first_complaint(KERNEL, case, edit)
+
+
+@needs_compiler
+@pytest.mark.parametrize("architecture", KERNEL.architectures)
+@pytest.mark.parametrize("build", list(KERNEL.builds()), ids=lambda build: _name(build))
+def test_it_compiles_within_its_budget(build: Build, architecture: str) -> None:
+    assert over_budget(build, architecture) == []
+
+
+def _name(build: Build) -> str:
+    macros = dict(build.program.defines)
+    return f"{build.program.entry}-{macros['RECORDS']}-{macros['TILES']}-{macros['STAGES']}"
+
+
+@pytest.mark.parametrize("records", [mla_launch.BF16, mla_launch.V32, mla_launch.DSV4])
+def test_every_block_fits_into_shared_memory(records: int) -> None:
+    for size in mla_launch.SHARED_BYTES_OF_MULTIPROCESSORS:
+        for tiles in range(1, 9):
+            block = mla_launch.block_of(records, tiles, size)
+            if block:
+                assert block.shared_bytes <= SHARED_BYTES_LIMIT
+                assert block.resident * (block.shared_bytes + 1024) <= size
+
+
+@pytest.mark.parametrize("heads", [1, 8, 16, 64, 127, 128])
+@pytest.mark.parametrize("requests", [1, 16, 64, 4096])
+@pytest.mark.parametrize("width", [0, 1, 33, 512, 2048, 100_000])
+def test_a_plan_covers_all_rows_and_fills_the_gpu_where_it_can(heads: int, requests: int, width: int) -> None:
+    plan = mla_launch.plan(mla_launch.V32, heads, requests, width, 132, 233_472)
+    assert plan.row_blocks * plan.block.tiles * 8 >= heads
+    assert (plan.row_blocks - 1) * plan.block.tiles * 8 < heads
+    assert 1 <= plan.splits <= max(1, -(-width // 32))
+    blocks = plan.row_blocks * plan.splits * requests
+    assert blocks >= min(64, requests * -(-heads // 64) * max(1, width // 64))
+
+
+def test_work_of_one_request_is_split_and_that_of_many_is_not() -> None:
+    def plan(requests: int, heads: int) -> mla_launch.Plan:
+        return mla_launch.plan(mla_launch.V32, heads, requests, 2048, 132, 233_472)
+
+    assert plan(1, 128).splits > 8
+    assert plan(64, 128).splits == 1
+    assert plan(64, 128).partial_floats(64) == (0, 0)
+    with pytest.raises(ValueError, match="no block can have 9 tiles"):
+        mla_launch.plan(mla_launch.V32, 8, 1, 64, 132, 233_472, tiles=9)
+
+
+@needs_gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_gpu_gives_what_the_reference_gives(case: Case) -> None:
+    device = gpu()
+    assert device
+    case.check(device)
+
+
+@needs_torch
+def test_wrong_arguments_are_named() -> None:
+    import torch
+
+    from traceanalyzer.kernels.sparse_decode import sparse_decode
+
+    def cuda(*shape: int, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device="cuda")
+
+    def said(*arguments: object, **others: object) -> str:
+        with pytest.raises(ArgumentError) as error:
+            sparse_decode(*arguments, scale=0.1, **others)
+        return str(error.value)
+
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        bf16, int32 = torch.bfloat16, torch.int32
+        q, cache, indices = cuda(2, 64, 576, dtype=bf16), cuda(100, 656), cuda(2, 7, dtype=int32)
+        dsv4, pages = cuda(2, 64, 512, dtype=bf16), cuda(10, 64 * 592)
+        assert said(cuda(2, 64, 576), cache, indices) == "q: must be bfloat16, not uint8"
+        assert said(cuda(2, 64, 600, dtype=bf16), cache, indices).startswith("q: its last size must be 576 (records")
+        assert said(cuda(2, 129, 576, dtype=bf16), cache, indices) == "q: must have 1 to 128 heads, not 129"
+        assert said(q, cuda(100, 655), indices) == "cache: must have the shape [slots, 656], not [100, 655]"
+        assert said(q, cache, cuda(3, 7, dtype=int32)) == "indices: must have the shape [2, k], not [3, 7]"
+        assert said(q, cache, indices, lengths=cuda(2)) == "lengths: must be int32, not uint8"
+        assert said(q, cache, indices, page_size=64).startswith("page_size: is 1 by the shape of cache, not 64")
+        assert said(dsv4, pages, indices).startswith("page_size: must be given for records of 584 bytes")
+        small = "cache: 65 records need 37960 bytes a page, not 37888"
+        assert said(dsv4, pages, indices, page_size=65) == small
+        aside = (cuda(100, 656), cuda(2, 9), None, None)
+        assert said(q, cache, indices, extra=aside) == "extra indices: must be int32, not uint8"
+        assert said(q, cache, indices, sink=cuda(64)) == "sink: must be float32, not uint8"
+        wrong = cuda(2, 64, 576, dtype=bf16)
+        assert said(q, cache, indices, out=wrong) == "out: must have the shape [2, 64, 512], not [2, 64, 576]"
+
+
+@needs_torch
+def test_shapes_are_known_without_a_gpu() -> None:
+    import torch
+
+    from traceanalyzer.kernels.sparse_decode import sparse_decode
+
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        q = torch.empty(2, 20, 576, dtype=torch.bfloat16, device="cuda")
+        cache = torch.empty(5, 64, 656, dtype=torch.uint8, device="cuda")
+        out, lse = sparse_decode(q, cache, torch.empty(2, 7, dtype=torch.int32, device="cuda"), scale=0.1)
+    assert out.shape == (2, 20, 512)
+    assert out.dtype == torch.bfloat16
+    assert lse.shape == (2, 20)
+    assert lse.dtype == torch.float32
+
+
+@needs_torch_and_gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize("v32", [True, False])
+def test_graphs_and_compilation_give_what_eager_gives(v32: bool) -> None:
+    import torch
+
+    from traceanalyzer.kernels.sparse_decode import sparse_decode
+    from traceanalyzer.kernels.sparse_decode.shapes import Shape, make
+
+    inputs = make(Shape(3, 20, 300, v32=v32), torch.device("cuda"))
+    lengths = torch.tensor([300, 17, 0], dtype=torch.int32, device="cuda")
+    options = {**inputs.options(), "lengths": lengths}
+    out = torch.empty(3, 20, 512, dtype=torch.bfloat16, device="cuda")
+    sparse_decode(inputs.q, inputs.cache, inputs.indices, out=out, **options)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        _, sums = sparse_decode(inputs.q, inputs.cache, inputs.indices, out=out, **options)
+    for numbers in ([300, 17, 0], [0, 1, 300], [33, 64, 65]):
+        lengths.copy_(torch.tensor(numbers, dtype=torch.int32))
+        inputs.q.normal_()
+        out.fill_(float("nan"))
+        graph.replay()
+        replayed, replayed_sums = out.clone(), sums.clone()
+        eager, eager_sums = sparse_decode(inputs.q, inputs.cache, inputs.indices, **options)
+        assert torch.equal(replayed, eager)
+        assert torch.equal(replayed_sums, eager_sums)
+
+    compiled = torch.compile(lambda q: sparse_decode(q, inputs.cache, inputs.indices, **options)[0] * 2, fullgraph=True)
+    assert torch.equal(compiled(inputs.q), eager * 2)
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        sparse_decode(inputs.q, inputs.cache, inputs.indices, **options)
+    assert "traceanalyzer::sparse_decode" in {event.key for event in profile.key_averages()}
