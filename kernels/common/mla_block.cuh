@@ -54,10 +54,10 @@ static_assert(SHARED_BYTES == SHARED_BYTES_EXPECTED, "the host counts otherwise"
 static_assert(SHARED_BYTES <= 101376, "more shared memory than a block of sm_120 can have");
 static_assert(STAGES >= 2, "a tile comes while another one is used");
 // Before the first tile, queries lie behind as many stages as can be filled by then, at most all but one.
-const int QUERY_PITCH = D * 2 + 16, ROOM_BESIDE_QUERIES = (FACTORS - ROWS * QUERY_PITCH) / STAGE_BYTES;
+const int QUERY_PITCH = D * 2 + 16, ROOM_BESIDE_QUERIES = (WEIGHTS - ROWS * QUERY_PITCH) / STAGE_BYTES;
 const int EARLY_TILES = ROOM_BESIDE_QUERIES < STAGES - 1 ? ROOM_BESIDE_QUERIES : STAGES - 1;
 const int QUERIES = EARLY_TILES * STAGE_BYTES, PART_SIZES = WEIGHTS;
-static_assert(FACTORS >= ROWS * QUERY_PITCH, "queries reach into what is in use by then");
+static_assert(WEIGHTS >= ROWS * QUERY_PITCH, "queries reach into what is in use by then");
 // Behind the last tile the scores' place holds sums and maxima.
 const int ROW_SUMS = SCORES, ROW_MAXIMA = SCORES + SHARES * ROWS * 4;
 
@@ -120,10 +120,9 @@ DEVICE void load_queries(Queries& queries, uint8_t* memory, int first_tile, int 
 }
 
 // Multiplies every row with a power of two that makes it fit into f16, and converts what meets FP8. Writes what makes up
-// for it, times the scale of scores. With barriers.
+// for it, times the scale of scores. With a barrier, behind which nobody reads queries.
 DEVICE void convert_queries(Queries& queries, uint8_t* memory, float scale, int first_tile, int part, const Place& at) {
   InShared<int32_t> sizes = at_byte<int32_t>(memory, PART_SIZES);
-  block_barrier();  // queries have been read, also where sizes go
 #pragma unroll
   for (int tile = 0; tile < ROW_TILES; tile++) {
     if (first_tile + tile >= TILES) continue;
@@ -139,7 +138,7 @@ DEVICE void convert_queries(Queries& queries, uint8_t* memory, float scale, int 
     for (int lanes = 1; lanes < 4; lanes *= 2) most = max(most, (int)bits_of_float(warp_read_xor(float_of_bits((uint32_t)most), lanes)));
     if (at.pair == 0 && (SPLIT_ROWS || at.warp < 4)) sizes[part * ROWS + (first_tile + tile) * 8 + at.group] = most;
   }
-  block_barrier();
+  block_barrier();  // sizes of all parts are there
 #pragma unroll
   for (int tile = 0; tile < ROW_TILES; tile++) {
     if (first_tile + tile >= TILES) continue;
