@@ -109,7 +109,7 @@ def _check_cache(
         )
     if layout == V32 and paged and cache.stride(1) != 656:
         raise ArgumentError(f"{name}: records of a page must lie side by side; its strides are {list(cache.stride())}")
-    if cache.stride(0) % 16 or cache.data_ptr() % 16:
+    if cache.stride(0) % 16 or cache.storage_offset() % 16:
         raise ArgumentError(
             f"{name}: pages must begin at multiples of 16 bytes; its strides are {list(cache.stride())}"
         )

@@ -70,7 +70,7 @@ def _cache(requests: int, k: int, device: torch.device, *, v32: bool) -> tuple[t
 
 
 def _codes(slots: int, columns: int, device: torch.device) -> torch.Tensor:
-    return (torch.randn(slots, columns, device=device) * 110).to(torch.float8_e4m3fn).view(torch.uint8)
+    return (torch.randn(slots, columns, device=device) * 110).clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8)
 
 
 def _rope(slots: int, device: torch.device) -> torch.Tensor:

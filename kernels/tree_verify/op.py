@@ -45,7 +45,7 @@ def tree_verify(
     if requests > _MOST_REQUESTS:
         raise ArgumentError(f"q: at most {_MOST_REQUESTS:,} requests are possible, not {requests:,}")
     check("pool", pool, dtypes=(torch.bfloat16,), shape=("slots", _COLUMNS), like=q, contiguous=False)
-    if pool.stride(0) % 8 or pool.data_ptr() % 16:
+    if pool.stride(0) % 8 or pool.storage_offset() % 8:
         raise ArgumentError(f"pool: rows must begin at multiples of 16 bytes; its strides are {list(pool.stride())}")
     check("indptr", indptr, dtypes=(torch.int32,), shape=(requests + 1,), like=q)
     check("indices", indices, dtypes=(torch.int32, torch.int64), shape=("n",), like=q)
