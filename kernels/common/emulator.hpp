@@ -556,7 +556,7 @@ static float without_subnormals(float value) { return fabsf(value) < 1.17549435e
 }
 DEVICE float exp2_fast(float x) { return emulator::without_subnormals(exp2f(emulator::without_subnormals(x))); }
 DEVICE float log2_fast(float x) { return log2f(emulator::without_subnormals(x)); }
-DEVICE float larger(float a, float b) { return fmaxf(a, b); }
+DEVICE float larger(float a, float b) { return a != a ? b : b != b ? a : a > b ? a : b; }  // fmaxf keeps signalling NaN
 DEVICE uint32_t bits_of_float(float value) { uint32_t bits; memcpy(&bits, &value, 4); return bits; }
 DEVICE float float_of_bits(uint32_t bits) { float value; memcpy(&value, &bits, 4); return value; }
 DEVICE uint64_t bits_of_double(double value) { uint64_t bits; memcpy(&bits, &value, 8); return bits; }

@@ -24,6 +24,8 @@ class Build:
     register_budget: int
     shared_bytes: int = 0
     """The most that a launch asks for."""
+    architectures: tuple[str, ...] = ()
+    """Those that it is for; (): all of its kernel's."""
 
     def faults(self, found_there: Resources) -> list[str]:
         """What breaks the budget."""

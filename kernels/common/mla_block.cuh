@@ -191,22 +191,45 @@ DEVICE void relate_scales(uint8_t* memory, int slot_of_stage, const Place& at) {
   }
 }
 
-// Copies this thread's share of a record; zeros where it is null. SHARERS threads share a record.
+// How this thread copies its share of a record; zeros where that is null. SHARERS threads share a record.
 const int SHARERS = THREADS / BLOCK_KEYS;
 DEVICE int address_of(int slot_of_stage, const Place& at) { return ADDRESSES + (slot_of_stage * BLOCK_KEYS + at.thread / SHARERS) * ADDRESS_BYTES; }
-DEVICE void copy_record(uint8_t* memory, SharedAddress base, const uint8_t* record, int slot_of_stage, const uint8_t* anywhere, const Place& at) {
+// Eight chunks of a record are one part of its copy. Parts are asked for one by one, between products: shared memory
+// takes longer to accept them than to issue them.
+// Where registers are short, all parts are asked for at once.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+const bool INTERLEAVED = false;
+#else
+const bool INTERLEAVED = !(TILES == 8 && PARTIAL);
+#endif
+struct Copy {
+  SharedAddress target;
+  const uint8_t* source;
+  const uint8_t* scales;
+  bool wanted, valid;
+  int share;
+
+  DEVICE_METHOD void part(int i) const {
+    const int chunk = i * SHARERS;
+    if (!wanted || chunk >= CHUNKS) return;
+    if (chunk + SHARERS <= CHUNKS || chunk + share < CHUNKS) copy_async_16(target + chunk * 16, source + chunk * 16, valid);
+    if (RECORDS == DSV4_RECORDS && i == 0 && share == 0) copy_async_8(target + SCALES_AT, scales, valid);
+  }
+  DEVICE_METHOD void all() const {
+#pragma unroll
+    for (int i = 0; i * SHARERS < CHUNKS; i++) part(i);
+  }
+};
+DEVICE Copy copy_of(uint8_t* memory, SharedAddress base, const uint8_t* record, int slot_of_stage, bool wanted, const uint8_t* anywhere, const Place& at) {
   const int key = at.thread / SHARERS, share = at.thread % SHARERS;
   const bool valid = record != nullptr;
-  if (share == 0) at_byte<float>(memory, OFFSETS)[slot_of_stage * BLOCK_KEYS + key] = valid ? 0 : MINUS_INFINITY;
-  const uint8_t* const source = (valid ? record : anywhere) + share * 16;
-  const SharedAddress target = base + (slot_of_stage * STAGE_BYTES + key * PITCH + share * 16);
-#pragma unroll
-  for (int chunk = 0; chunk < CHUNKS; chunk += SHARERS)
-    if (chunk + SHARERS <= CHUNKS || chunk + share < CHUNKS) copy_async_16(target + chunk * 16, source + chunk * 16, valid);
-  if (RECORDS == DSV4_RECORDS && share == 0) {
-    const uint8_t* const scales = (const uint8_t*)at_byte<uint64_t>(memory, address_of(slot_of_stage, at))[1];
-    copy_async_8(target + SCALES_AT, valid ? scales : anywhere, valid);
+  if (wanted && share == 0) at_byte<float>(memory, OFFSETS)[slot_of_stage * BLOCK_KEYS + key] = valid ? 0 : MINUS_INFINITY;
+  const uint8_t* scales = nullptr;
+  if (RECORDS == DSV4_RECORDS) {
+    scales = (const uint8_t*)at_byte<uint64_t>(memory, address_of(slot_of_stage, at))[1];
+    if (!valid) scales = anywhere;
   }
+  return {base + (slot_of_stage * STAGE_BYTES + key * PITCH + share * 16), (valid ? record : anywhere) + share * 16, scales, wanted, valid, share};
 }
 
 // ------------------------------------------------------------------------------------------------ scores
@@ -246,7 +269,7 @@ DEVICE void scale_sums(Sums& sums, uint8_t* memory, int record, int group) {
 }
 
 // This warp's part of the scores of 16 keys of a stage: sums over a quarter of the dimensions, for `tiles` of rows.
-DEVICE void score_keys(uint8_t* memory, SharedAddress base, int stage, const Queries& queries, int first_key, int first_tile, int tiles, int part, const Place& at) {
+DEVICE void score_keys(uint8_t* memory, SharedAddress base, int stage, const Queries& queries, int first_key, int first_tile, int tiles, int part, const Copy& copy, const Place& at) {
   Sums sums = {};
   const SharedAddress line = base + (stage + (first_key + at.lane % 16) * PITCH + at.lane / 16 * 16);
   const int record = stage + (first_key + at.group) * PITCH;
@@ -257,18 +280,25 @@ DEVICE void score_keys(uint8_t* memory, SharedAddress base, int stage, const Que
 #pragma unroll
     for (int step = 0; step < STEPS; step++) {
       if (step + 1 < STEPS) load_matrices(step % 2 ? now : next, keys + (step + 1) * 32);
+      copy.part(step);
       multiply_keys<false>(sums, step % 2 ? next : now, queries, step, tiles);
     }
   } else if (RECORDS == V32_RECORDS) {
     const SharedAddress codes = line + part * 128;
     load_matrices(now, codes);
     load_matrices(next, codes + 32);
+    copy.part(0);
     multiply_codes(sums, now, queries, 0, tiles);
     load_matrices(now, codes + 64);
+    copy.part(1);
+    copy.part(2);
     multiply_codes(sums, next, queries, 2, tiles);
     load_matrices(next, codes + 96);
+    copy.part(3);
     multiply_codes(sums, now, queries, 4, tiles);
     load_matrices(now, line + 528 + part * 32);
+    copy.part(4);
+    copy.part(5);
     multiply_codes(sums, next, queries, 6, tiles);
     scale_sums(sums, memory, record, part);
     multiply_keys<false>(sums, now, queries, 8, tiles);
@@ -276,9 +306,14 @@ DEVICE void score_keys(uint8_t* memory, SharedAddress base, int stage, const Que
     const SharedAddress codes = line + part * 128;
     load_matrices(now, codes);
     load_matrices(next, codes + 32);
+    copy.part(0);
+    copy.part(1);
     multiply_codes(sums, now, queries, 0, tiles);
     load_matrices(now, codes + 64);
+    copy.part(2);
+    copy.part(3);
     multiply_codes(sums, next, queries, 2, tiles);
+    copy.part(4);
     scale_sums(sums, memory, record, part * 2);
     if (part < 3) {
       Sums second = {};
@@ -356,20 +391,25 @@ DEVICE bool weigh_keys(Softmax& softmax, int slot_of_stage, uint8_t* memory, flo
         if (!sees.key(tile * 8 + at.pair * 2 + row, key)) score[i][row] = MINUS_INFINITY;
     }
   }
-  float alpha[2], base[2];
+  float alpha[2] = {1, 1}, base[2], most[2];
 #pragma unroll
-  for (int row = 0; row < 2; row++) {
-    float most = larger(larger(score[0][row], score[1][row]), larger(score[2][row], score[3][row]));
+  for (int row = 0; row < 2; row++) most[row] = larger(larger(score[0][row], score[1][row]), larger(score[2][row], score[3][row]));
+  const bool grown = most[0] > softmax.maximum[0] + MOST_GROWTH || most[1] > softmax.maximum[1] + MOST_GROWTH;
+  if (warp_ballot(grown)) {  // seldom, behind the first tiles
 #pragma unroll
-    for (int lanes = 4; lanes < 32; lanes *= 2) most = larger(most, warp_read_xor(most, lanes));
-    const float before = softmax.maximum[row];
-    const bool moves = most > before + MOST_GROWTH;
-    const float maximum = moves ? most : before;
-    alpha[row] = moves ? exp2_fast(before - maximum) : 1;
-    softmax.maximum[row] = maximum;
-    softmax.sum[row] *= alpha[row];
-    base[row] = maximum == MINUS_INFINITY ? 0 : maximum;
+    for (int row = 0; row < 2; row++) {
+#pragma unroll
+      for (int lanes = 4; lanes < 32; lanes *= 2) most[row] = larger(most[row], warp_read_xor(most[row], lanes));
+      const float before = softmax.maximum[row];
+      if (most[row] > before + MOST_GROWTH) {
+        alpha[row] = exp2_fast(before - most[row]);
+        softmax.maximum[row] = most[row];
+        softmax.sum[row] *= alpha[row];
+      }
+    }
   }
+#pragma unroll
+  for (int row = 0; row < 2; row++) base[row] = softmax.maximum[row] == MINUS_INFINITY ? 0 : softmax.maximum[row];
   if (share == 0 && at.group == 0) at_byte<float2>(memory, ALPHAS)[tile * 4 + at.pair] = make_float2(alpha[0], alpha[1]);
   InShared<uint32_t> weights = at_byte<uint32_t>(memory, WEIGHTS + (tile * (BLOCK_KEYS / 16) * 32 + at.lane) * 8);
 #pragma unroll
@@ -593,7 +633,7 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
   };
   auto record_of = [&](int slot_of_stage) { return (const uint8_t*)at_byte<uint64_t>(memory, address_of(slot_of_stage, at))[0]; };
   auto copy_tile = [&](int tile, int slot_of_stage, const uint8_t* record) {
-    if (tile < tiles) copy_record(memory, base, record, slot_of_stage, keys.anywhere(), at);
+    copy_of(memory, base, record, slot_of_stage, tile < tiles, keys.anywhere(), at).all();
     fetch_index(tile + STAGES, slot_of_stage);
     copy_async_commit();
   };
@@ -631,11 +671,18 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
     const int slot_before = slot == 0 ? STAGES - 1 : slot - 1, stage = slot * STAGE_BYTES;
     copy_async_wait<STAGES - 2>();
     block_barrier();  // this tile is there, and nobody reads the one before
-    copy_tile(tile + STAGES - 1, slot_before, coming_record);
+    const bool comes = tile + STAGES - 1 < tiles;
+    const Copy copy = copy_of(memory, base, coming_record, slot_before, comes, keys.anywhere(), at);
+    if (!INTERLEAVED) copy.all();
+    fetch_index(tile + STAGES - 1 + STAGES, slot_before);
     if (keys.prepare(tile, memory, slot, at)) block_barrier();
     if (RECORDS != BF16_RECORDS) relate_scales(memory, slot, at);
 #pragma unroll
-    for (int key = 0; key < OWN_KEYS; key += 16) score_keys(memory, base, stage, queries, first_key + key, first_tile, row_tiles, part, at);
+    for (int key = 0; key < OWN_KEYS; key += 16) {
+      const Copy part_of_it = {copy.target, copy.source, copy.scales, INTERLEAVED && copy.wanted && key == 0, copy.valid, copy.share};
+      score_keys(memory, base, stage, queries, first_key + key, first_tile, row_tiles, part, part_of_it, at);
+    }
+    copy_async_commit();
     block_barrier();  // the scores of all warps are there
     if (finds) {
       const int coming = tile + STAGES;

@@ -24,12 +24,12 @@ _GROUPS = {BF16: 1, V32: 4, DSV4: 8}
 _BLOCK_KEYS = 32
 _THREADS = 256
 #: Tiles of eight rows that registers have room for.
-_MOST_TILES = {BF16: 5, V32: 8, DSV4: 7}
+_MOST_TILES = {BF16: 5, V32: 8, DSV4: 6}
 #: Up to so many tiles, registers let two blocks live on a multiprocessor.
-_MOST_TILES_OF_TWO = 2
+_MOST_TILES_OF_TWO = {BF16: 1, V32: 2, DSV4: 2}
 _FEWEST_STAGES, _MOST_STAGES = 2, 4
-#: Of a multiprocessor: sm_86, sm_89 and sm_120; sm_80; sm_90 and sm_100.
-SHARED_BYTES_OF_MULTIPROCESSORS = (102_400, 167_936, 233_472)
+#: Shared memory of a multiprocessor, and the architectures of that size which the kernels are compiled for.
+SHARED_BYTES_OF_MULTIPROCESSORS = {102_400: ("sm_89", "sm_120"), 167_936: ("sm_80",), 233_472: ("sm_90",)}
 #: Shared memory that the driver keeps for itself in each block.
 _RESERVED_BYTES = 1024
 
@@ -76,7 +76,7 @@ def block_of(records: int, tiles: int, shared_bytes_each: int) -> Block | None:
     """The block of so many tiles, on a multiprocessor with so much shared memory; None where none fits."""
     if not 1 <= tiles <= _MOST_TILES[records]:
         return None
-    for resident in (2, 1) if tiles <= _MOST_TILES_OF_TWO else (1,):
+    for resident in (2, 1) if tiles <= _MOST_TILES_OF_TWO[records] else (1,):
         room = min(SHARED_BYTES_LIMIT, shared_bytes_each // resident - _RESERVED_BYTES)
         for stages in range(_MOST_STAGES, _FEWEST_STAGES - 1, -1):
             if _shared_bytes(records, tiles, stages) <= room:
@@ -84,10 +84,14 @@ def block_of(records: int, tiles: int, shared_bytes_each: int) -> Block | None:
     return None
 
 
-def blocks_of(records: int, tiles: int) -> list[Block]:
-    """Those that a plan can choose, on multiprocessors of the sizes that there are."""
-    found = (block_of(records, tiles, size) for size in SHARED_BYTES_OF_MULTIPROCESSORS)
-    return list(dict.fromkeys(block for block in found if block))
+def blocks_of(records: int, tiles: int) -> dict[Block, tuple[str, ...]]:
+    """Those that a plan can choose, and the architectures on which it does."""
+    found: dict[Block, tuple[str, ...]] = {}
+    for size, architectures in SHARED_BYTES_OF_MULTIPROCESSORS.items():
+        block = block_of(records, tiles, size)
+        if block:
+            found[block] = found.get(block, ()) + architectures
+    return found
 
 
 @dataclass(frozen=True)
@@ -203,11 +207,11 @@ def combine_numbers(chosen: Plan, heads: int, rows: int) -> list[np.int32]:
     return [np.int32(each) for each in (heads, rows, chosen.row_blocks, chosen.splits)]
 
 
-def builds_of(block: Block, launches: Iterable[Launch]) -> Iterator[Build]:
+def builds_of(block: Block, architectures: tuple[str, ...], launches: Iterable[Launch]) -> Iterator[Build]:
     """Budgets of programs of a block, and of the one that adds up what its splits leave."""
     budget = 128 if block.resident > 1 else 255
     for launch in launches:
-        yield Build(launch.program, register_budget=budget, shared_bytes=launch.shared_bytes)
+        yield Build(launch.program, budget, launch.shared_bytes, architectures)
     for splits in (2, 9, MOST_SPLITS) if block.tiles == 1 else ():
         combine = combine_launch(Plan(block, 1, splits), 1)
-        yield Build(combine.program, register_budget=128, shared_bytes=combine.shared_bytes)
+        yield Build(combine.program, 128, combine.shared_bytes, architectures)

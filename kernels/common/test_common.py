@@ -27,6 +27,7 @@ from traceanalyzer.kernels.common.testing import (
     needs_nvrtc,
     over_budget,
 )
+from traceanalyzer.kernels.gather_cast.reference import VALUES, bf16_bits
 
 COMMON = Path(__file__).parent
 PRODUCT = Program(COMMON / "tile_product.cu", "tile_product")
@@ -61,6 +62,60 @@ def test_matrix_tiles_come_out_alike_on_a_gpu(depth: int) -> None:
     device = gpu()
     assert device
     product(device, depth)
+
+
+PRIMITIVES = Program(COMMON / "primitives.cu", "primitives")
+
+
+def primitives(backend: Backend) -> None:
+    """Compare what conversions and operations of a warp give with numpy, NaN apart bit for bit."""
+    random = np.random.default_rng(5)
+    numbers = (random.normal(size=1024) * 2.0 ** random.integers(-30, 20, 1024)).astype(np.float32)
+    numbers[:8] = (0, -0.0, np.inf, -np.inf, 65519, 65520, 2.0**-25, 2.0**-24 * 1.5)
+    words = random.integers(0, 1 << 32, 1024, dtype=np.uint32)
+    words[:128] = np.arange(512, dtype=np.uint16).astype(np.uint8).view(np.uint32)  # all codes
+    out = np.zeros((1024, 8), np.uint32)
+    backend.run(Launch(PRIMITIVES, (1, 1, 1), 32), [numbers, words, out])
+    halves = out.view(np.uint16).reshape(1024, 8, 2)
+    with np.errstate(over="ignore"):
+        f16 = np.stack([numbers, -numbers], 1).astype(np.float16)
+    np.testing.assert_array_equal(halves[:, 0], f16.view(np.uint16))
+    np.testing.assert_array_equal(halves[:, 1], bf16_bits(np.stack([numbers, -numbers], 1)))
+    codes = words.view(np.uint8).reshape(1024, 2, 2)
+    np.testing.assert_array_equal(halves[:, 2:4].view(np.float16).astype(np.float64), VALUES[codes])
+    pairs = words.view(np.float16).reshape(1024, 2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.testing.assert_array_equal(halves[:, 4].view(np.float16), pairs * np.array([1, 1.5], np.float16))
+        powers = np.exp2(numbers.astype(np.float64)).astype(np.float32)
+    matrices = words.view(np.uint16).reshape(32, 8, 8)
+    np.testing.assert_array_equal(halves[:, 5].reshape(32, 8, 8), matrices.transpose(0, 2, 1))
+    finite = (powers > 2.0**-126) & np.isfinite(powers)
+    np.testing.assert_allclose(out[:, 6].view(np.float32)[finite], powers[finite], rtol=2.0**-21)
+    assert (out[:, 6].view(np.float32)[powers < 2.0**-126] == 0).all()
+    np.testing.assert_array_equal(out[:, 7].view(np.float32), np.fmax(numbers, words.view(np.float32)))
+
+
+@needs_cxx
+def test_conversions_and_warp_operations_are_those_of_numpy() -> None:
+    primitives(Emulator(5))
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_conversions_and_warp_operations_are_alike_on_a_gpu() -> None:
+    device = gpu()
+    assert device
+    primitives(device)
+
+
+@needs_cxx
+def test_a_barrier_tells_all_whether_any_thread_voted(tmp_path: Path) -> None:
+    body = """
+      const bool some = block_barrier_any(threadIdx.x == 63), none = block_barrier_any(false);
+      if (!some || none) load((int*)4);
+    """
+    for seed in SEEDS:
+        emulate(tmp_path, body, seed=seed)
 
 
 @needs_cxx
@@ -131,6 +186,7 @@ def test_shared_memory_is_poisoned_and_copies_land_when_seeds_say(tmp_path: Path
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90", "sm_120"])
 def test_the_foundation_compiles_within_its_budget(architecture: str) -> None:
     assert over_budget(Build(PRODUCT, register_budget=96, shared_bytes=PRODUCT_SHARED), architecture) == []
+    assert over_budget(Build(PRIMITIVES, register_budget=64), architecture) == []
     ceiling = Program(COMMON / "ceilings.cu", "multiply_only")
     assert over_budget(Build(ceiling, register_budget=64), architecture) == []
 

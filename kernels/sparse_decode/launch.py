@@ -114,6 +114,6 @@ def builds() -> Iterator[Build]:
     """Every block that a plan can choose, in turns with and without splits, for one cache and for two."""
     for records in _RECORDS.values():
         for tiles in range(1, 9):
-            for block in mla_launch.blocks_of(records, tiles):
+            for block, architectures in mla_launch.blocks_of(records, tiles).items():
                 splits, caches = (1, 2) if tiles % 2 else (2, 1)
-                yield from mla_launch.builds_of(block, [configure(Plan(block, 1, splits), 1, caches)])
+                yield from mla_launch.builds_of(block, architectures, [configure(Plan(block, 1, splits), 1, caches)])

@@ -90,10 +90,11 @@ def run(
 def builds() -> Iterator[Build]:
     """Every block that a plan can choose; with and without splits, and every way to give sight and indices."""
     for tiles in range(1, 6):
-        for block in mla_launch.blocks_of(mla_launch.BF16, tiles):
+        for block, architectures in mla_launch.blocks_of(mla_launch.BF16, tiles).items():
             ways = ((CHAIN, 2), (BITS, 1), (PARENTS, 2))
             chosen = ways if tiles == 5 else (ways[tiles % 3],)
             yield from mla_launch.builds_of(
                 block,
+                architectures,
                 [configure(Plan(block, 1, splits), 1, way, wide_indices=way == PARENTS) for way, splits in chosen],
             )
