@@ -49,5 +49,14 @@ def check(
         raise ArgumentError(f"{name}: its last dimension must be contiguous; its strides are {list(tensor.stride())}")
 
 
+def check_address(name: str, tensor: torch.Tensor) -> None:
+    """Raise `ArgumentError` unless the tensor begins at a multiple of 16 bytes.
+
+    Operators call this, since torch.compile cannot look at addresses.
+    """
+    if tensor.data_ptr() % 16:
+        raise ArgumentError(f"{name}: must begin at a multiple of 16 bytes")
+
+
 def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from traceanalyzer.kernels.common import mla_launch, torch_launch
-from traceanalyzer.kernels.common.check import check
+from traceanalyzer.kernels.common.check import check, check_address
 from traceanalyzer.kernels.common.errors import ArgumentError
 from traceanalyzer.kernels.common.program import Argument
 from traceanalyzer.kernels.sparse_decode.launch import DSV4, V32, configure, plan
@@ -109,7 +109,7 @@ def _check_cache(
         )
     if layout == V32 and paged and cache.stride(1) != 656:
         raise ArgumentError(f"{name}: records of a page must lie side by side; its strides are {list(cache.stride())}")
-    if cache.stride(0) % 16 or cache.storage_offset() % 16:
+    if cache.stride(0) % 16:
         raise ArgumentError(
             f"{name}: pages must begin at multiples of 16 bytes; its strides are {list(cache.stride())}"
         )
@@ -157,6 +157,9 @@ def _launch(
     lse = q.new_empty((requests, heads), dtype=torch.float32)
     if requests == 0:
         return lse
+    check_address("cache", cache)
+    if extra is not None:
+        check_address("extra", extra)
     layout = _COLUMNS[columns]
     width = indices.shape[1] + (extra_indices.shape[1] if extra_indices is not None else 0)
     chosen = plan(layout, heads, requests, width, torch_launch.gpu_of(q.device))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from traceanalyzer.kernels.common import mla_launch, torch_launch
-from traceanalyzer.kernels.common.check import check
+from traceanalyzer.kernels.common.check import check, check_address
 from traceanalyzer.kernels.common.errors import ArgumentError
 from traceanalyzer.kernels.common.program import Argument
 from traceanalyzer.kernels.tree_verify.launch import BITS, CHAIN, PARENTS, configure, plan
@@ -45,7 +45,7 @@ def tree_verify(
     if requests > _MOST_REQUESTS:
         raise ArgumentError(f"q: at most {_MOST_REQUESTS:,} requests are possible, not {requests:,}")
     check("pool", pool, dtypes=(torch.bfloat16,), shape=("slots", _COLUMNS), like=q, contiguous=False)
-    if pool.stride(0) % 8 or pool.storage_offset() % 8:
+    if pool.stride(0) % 8:
         raise ArgumentError(f"pool: rows must begin at multiples of 16 bytes; its strides are {list(pool.stride())}")
     check("indptr", indptr, dtypes=(torch.int32,), shape=(requests + 1,), like=q)
     check("indices", indices, dtypes=(torch.int32, torch.int64), shape=("n",), like=q)
@@ -77,6 +77,7 @@ def _launch(
     lse = _empty(q)
     if lse.numel() == 0:
         return lse
+    check_address("pool", pool)
     wide = indices.dtype == torch.int64
     chosen = plan(nodes * heads, requests, -(-len(indices) // requests), torch_launch.gpu_of(q.device))
     sums, rows = (q.new_empty(size, dtype=torch.float32) for size in chosen.partial_floats(requests))
