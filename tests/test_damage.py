@@ -738,6 +738,17 @@ def test_remains_of_a_longer_trace_behind_a_shorter_one_are_not_read(tmp_path: P
     assert codes(trace) == {"trailing-text": 1}
 
 
+@pytest.mark.parametrize("size", [41, 100_000])
+@pytest.mark.parametrize("begin", ['{"schemaVersion": 1, nccl", "a": 2, ', '{"schemaVersion": 1, "a": nccl", '])
+def test_a_trace_behind_damaged_metadata_keeps_its_rank(tmp_path: Path, size: int, begin: str) -> None:
+    """Found by damaging at random: its metadata was passed over as well where a key was damaged."""
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, (begin + a_trace("kineto-new", 0, 20, rank=3)).encode())
+    assert names(trace) == NAMES[:20]
+    assert codes(trace).keys() - {"missing-ranks"} == {"damaged-metadata"}
+    assert trace.ranks["rank"].to_list() == [3]
+
+
 def test_a_refusal_is_one_line_whatever_the_keys(tmp_path: Path) -> None:
     with pytest.raises(ta.UnreadableError, match=r"holds no traceEvents \(a JSON object with a b, c\)"):
         read_bytes(tmp_path, b'{"a\nb": 1, "c": 2}')

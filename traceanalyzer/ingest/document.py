@@ -72,6 +72,9 @@ _LIST_OF_EVENTS = re.compile(r"\[\s*[{\]]")
 #: So much text before its end may be the first part of what begins a trace.
 _LONGEST_MARK = 80
 
+#: Stands for a value that does not parse, with all that was passed over behind it.
+_SKIPPED = object()
+
 _State = Literal["ended", "more", "another"]
 
 
@@ -302,7 +305,8 @@ class Document:
             value, text = self._read_value(text, metadata)
             if self._interrupted:
                 return text
-            metadata[key] = value
+            if value is not _SKIPPED:
+                metadata[key] = value
 
     def _up_to_a_head(self, text: str) -> str:
         """The text with as much more as tells whether another trace stands where a metadata value is due: this one was
@@ -332,6 +336,8 @@ class Document:
         key, text = self._read_value(text, metadata)
         if self._interrupted:
             return None, text
+        if key is _SKIPPED:
+            return self._read_key(text, metadata)
         text = self._after(text, _SPACE)
         if not text:
             self._cut("ends inside its metadata")
@@ -342,12 +348,13 @@ class Document:
         return key, self._after(text[1:], _SPACE)
 
     def _read_value(self, text: str, metadata: dict[str, Any]) -> tuple[Any, str]:
+        """The value that the text begins with, or `_SKIPPED` where that is damaged, and the text behind it."""
         while True:
             try:
                 value, end = self._decode(_readable(text))
             except _DECODING_ERRORS as error:
                 if not _may_go_on(error, text, 0):
-                    return None, self._skip_damaged_value(text, error, metadata)
+                    return _SKIPPED, self._skip_damaged_value(text, error, metadata)
                 more = self._more(text, max(_WINDOW_BYTES, len(text)))
                 if more == text:
                     self._cut("ends inside its metadata")
