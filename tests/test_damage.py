@@ -749,6 +749,19 @@ def test_a_trace_behind_damaged_metadata_keeps_its_rank(tmp_path: Path, size: in
     assert trace.ranks["rank"].to_list() == [3]
 
 
+@pytest.mark.parametrize("size", [41, 16_000, 100_000])
+@pytest.mark.parametrize("begin", ['"deviceProperties": [', '"other": [{"a": [', '"x": {"y": {'])
+def test_lists_and_objects_in_damaged_metadata_are_no_traces(tmp_path: Path, size: int, begin: str) -> None:
+    """Found by damaging at random: how many traces there were depended on how much of the text was at hand."""
+    devices = ", ".join(f'{{"id": {i}, "name": "GPU"}}' for i in range(500))
+    before = a_trace("minimal", 0, 20, rank=None).rstrip().removesuffix("}")
+    text = f'{before}, {begin}{{"id": 0, "name": nccl"}}, {devices}]}}\n' + a_trace("minimal", 20, 20, rank=None)
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, text.encode())
+    assert names(trace) == NAMES
+    assert codes(trace) == {"damaged-metadata": 1, "concatenated": 1}
+
+
 def test_a_refusal_is_one_line_whatever_the_keys(tmp_path: Path) -> None:
     with pytest.raises(ta.UnreadableError, match=r"holds no traceEvents \(a JSON object with a b, c\)"):
         read_bytes(tmp_path, b'{"a\nb": 1, "c": 2}')

@@ -221,6 +221,8 @@ class Document:
         self._said_cut = False
         self._interrupted = False
         """Whether another trace begins inside this one."""
+        self._inside_damage = False
+        """Whether the text goes on inside damaged metadata, where an object or a list need not be a trace."""
         self._is_array = False
         self._awaits_entry = True
         """Whether an entry has to follow: where a list of events does, its bracket is a stray one, unless another trace
@@ -384,7 +386,7 @@ class Document:
             if events:
                 return ', "traceEvents": ' + text[events.end() - 1 :]
             if self._found_events:
-                self._interrupted = True
+                self._interrupted = self._inside_damage = True
                 return text
             more = self._more(text, max(PIECE_BYTES, len(text)))
             if more == text or len(text) > LARGEST_VALUE:
@@ -752,7 +754,7 @@ class Document:
         rest = self._after(rest, _BETWEEN)
         if rest[:1] == "[" and len(rest) < _LONGEST_MARK:
             rest = self._more(rest, _LONGEST_MARK)
-        if not rest or rest[0] == "{" or _LIST_OF_EVENTS.match(rest):
+        if not rest or (not self._inside_damage and (rest[0] == "{" or _LIST_OF_EVENTS.match(rest))):
             return rest
         if not noted:
             self._note_trailing_text()
