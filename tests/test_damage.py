@@ -762,6 +762,29 @@ def test_lists_and_objects_in_damaged_metadata_are_no_traces(tmp_path: Path, siz
     assert codes(trace) == {"damaged-metadata": 1, "concatenated": 1}
 
 
+@pytest.mark.parametrize("behind", ["", "\n", a_trace("kineto-old", 20, 20)])
+def test_a_number_that_was_cut_is_none(tmp_path: Path, behind: str) -> None:
+    """Found by a property: the first digits of a base time were another one, and a trace behind it of another time."""
+    whole = a_trace("minimal", 0, 20)
+    at = whole.index("1790857026000000000")
+    expected = read_bytes(tmp_path, whole.encode(), name="whole.json").ranks["base_ns"].item()
+    for cut in (at + 1, at + 10, at + 18):
+        trace = read_bytes(tmp_path, (whole[:cut] + behind).encode())
+        assert names(trace) == (NAMES if behind.strip() else NAMES[:20])
+        assert trace.ranks["base_ns"].to_list() == [expected if behind.strip() else 0]
+
+
+@pytest.mark.parametrize("size", [41, 100_000])
+@pytest.mark.parametrize("begin", ['{"schemaVersion": 1,', '{"schemaVersion": 1, "a": 2', '{"a": [1, 2], '])
+def test_a_trace_in_the_place_of_a_key_is_one(tmp_path: Path, size: int, begin: str) -> None:
+    """A writer was killed before its events, and another one wrote on behind it."""
+    with chunks(size, 700):
+        trace = read_bytes(tmp_path, (begin + a_trace("kineto-new", 0, 20)).encode())
+    assert names(trace) == NAMES[:20]
+    assert codes(trace).keys() - {"missing-ranks"} == {"damaged-metadata"}
+    assert trace.ranks["rank"].to_list() == [3]
+
+
 def test_a_refusal_is_one_line_whatever_the_keys(tmp_path: Path) -> None:
     with pytest.raises(ta.UnreadableError, match=r"holds no traceEvents \(a JSON object with a b, c\)"):
         read_bytes(tmp_path, b'{"a\nb": 1, "c": 2}')

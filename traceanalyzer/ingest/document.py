@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable
+from decimal import Decimal
 from functools import cached_property, partial
 from json import JSONDecodeError
 from typing import Any, Literal, Protocol
@@ -307,12 +308,16 @@ class Document:
             value, text = self._read_value(text, metadata)
             if self._interrupted:
                 return text
+            if isinstance(value, (int, Decimal)):
+                text = self._after(text, _SPACE)
+                if text[:1] not in (",", "}"):  # some of its digits may be lost
+                    continue
             if value is not _SKIPPED:
                 metadata[key] = value
 
     def _up_to_a_head(self, text: str) -> str:
-        """The text with as much more as tells whether another trace stands where a metadata value is due: this one was
-        broken off behind a key. Only behind its events: before them such an object is a value."""
+        """The text with as much more as tells whether another trace stands where a metadata key or value is due: this
+        one was broken off. Only behind its events: before them such an object is a value."""
         while True:
             text = self._more(text, _LONGEST_MARK) if len(text) < _LONGEST_MARK else text
             head = find_head(text, 0, here=True)
@@ -335,6 +340,12 @@ class Document:
         if not text:
             self._cut("ends before its closing brace")
             return None, ""
+        if self._found_events and text[:1] == "{":
+            text = self._up_to_a_head(text)
+            if self._interrupted:
+                return None, text
+        if text[:1] != '"':  # not decoded: it may be another trace, all of it
+            return self._damaged_metadata(text, metadata)
         key, text = self._read_value(text, metadata)
         if self._interrupted:
             return None, text
