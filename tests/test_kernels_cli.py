@@ -62,7 +62,9 @@ def test_a_checkout_without_symbolic_links_says_so(
 
 def test_an_unknown_kernel_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["kernels", "check", "nonsense", "--on", "emulator"]) == 2
-    assert "no kernel 'nonsense'; there are gather_cast, tree_build, sparse_decode, tree_verify" in capsys.readouterr().err
+    assert (
+        "no kernel 'nonsense'; there are gather_cast, tree_build, sparse_decode, tree_verify" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++: the emulator cannot be built")
