@@ -49,13 +49,14 @@ def check(
         raise ArgumentError(f"{name}: its last dimension must be contiguous; its strides are {list(tensor.stride())}")
 
 
-def check_address(name: str, tensor: torch.Tensor) -> None:
-    """Raise `ArgumentError` unless the tensor begins at a multiple of 16 bytes.
+def check_addresses(multiple: int = 16, **tensors: torch.Tensor | None) -> None:
+    """Raise `ArgumentError` unless all tensors that are there begin at a multiple of so many bytes.
 
     Operators call this, since torch.compile cannot look at addresses.
     """
-    if tensor.data_ptr() % 16:
-        raise ArgumentError(f"{name}: must begin at a multiple of 16 bytes")
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.data_ptr() % multiple:
+            raise ArgumentError(f"{name}: must begin at a multiple of {multiple} bytes")
 
 
 def _short(dtype: torch.dtype) -> str:

@@ -65,6 +65,19 @@ DEVICE uint4 load_once(const uint4* address) {
 // Aligned to the size of T.
 template <class T> DEVICE T load(const T* address) { return __ldg(address); }
 template <class T> DEVICE void store(T* address, T value) { *address = value; }
+// What the kernel before this one wrote, which may still be at work when this one begins: never through a cache that
+// is not told of it, and never moved before wait_for_kernels_before().
+DEVICE float2 load_written(const float2* address) {
+  float2 value;
+  asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(address) : "memory");
+  return value;
+}
+DEVICE float4 load_written(const float4* address) {
+  float4 value;
+  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w) : "l"(address) : "memory");
+  return value;
+}
 
 // Brings the sector of this address into L2; says nothing about when.
 DEVICE void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }

@@ -382,6 +382,7 @@ DEVICE void warp_barrier() {
 
 template <class T> DEVICE T load(const T* address) { emulator::check_global(address, sizeof(T)); return *address; }
 template <class T> DEVICE void store(T* address, T value) { emulator::check_global(address, sizeof(T)); *address = value; }
+template <class T> DEVICE T load_written(const T* address) { return load(address); }
 DEVICE uint32_t load_once(const uint8_t* address) { return load(address); }
 template <class T> DEVICE T load_once(const T* address) { return load(address); }
 DEVICE void prefetch(const void* address) { emulator::check_global(address, 1); }

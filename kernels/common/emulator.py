@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from traceanalyzer.kernels.common import cache as disk
-from traceanalyzer.kernels.common.errors import EmulatorError
+from traceanalyzer.kernels.common.errors import CompilerError, EmulatorError
 from traceanalyzer.kernels.common.program import INCLUDES, SHARED_BYTES_LIMIT, Argument, Launch, Program
 
 _FLAGS = (
@@ -165,5 +165,5 @@ def _compile(compiler: str, source: str, what: str) -> bytes:
             check=False,
         )
         if done.returncode:
-            raise EmulatorError(f"{what} does not compile with {compiler}: {done.stderr[:1500]}")
+            raise CompilerError(f"{what} does not compile with {compiler}: {done.stderr[:1500]}")
         return target.read_bytes()

@@ -7,11 +7,13 @@
 // - Queries stay in registers. For the scores, the eight warps split the D dimensions into four parts, and the keys of a
 //   tile into halves (or the rows, where there are many). The four parts are added up in shared memory.
 // - FP8 codes are converted in registers, on the way from shared memory to the tensor cores: every code is an f16. Queries
-//   become f16 as well, exactly, after a row was multiplied with a power of two.
+//   become f16 as well, after a row was multiplied with a power of two: exactly, but for what is 2^31 times smaller than
+//   the row's largest.
 // - A partial score is multiplied with the key's scale of those dimensions. Values are multiplied, as f16, with their scale
 //   relative to the largest power of two of the key's scales, and the probability with that.
 // - Softmax goes with base 2 and a running maximum, which only moves where it grew by more than 2^8. For FP8 it is the
-//   maximum of score + log2(that power of two), so that the product of both fits into f16.
+//   maximum of score + log2(that power of two), so that the product of both fits into f16. (A scale 2^16 times smaller than
+//   the largest of its key loses bits there.)
 // - A block of several writes unnormalised output with maximum and sum of each row; mla_combine.cu adds them up.
 //
 // Compiled for: RECORDS (0: 576 bf16; 1: 512 e4m3, 4 float scales, 64 bf16; 2: 448 e4m3, 64 bf16, 8 scales of 8 bits
@@ -49,7 +51,9 @@ const int KEY_SCALES = FACTORS + ROWS * 4, KEY_POWERS = KEY_SCALES + GROUPS * BL
 // Of a record on its way: its index, its address (and that of its scales), and what is added to its scores.
 const int INDICES = KEY_POWERS + BLOCK_KEYS * 8, ADDRESSES = INDICES + STAGES * BLOCK_KEYS * 8;
 const int ADDRESS_BYTES = RECORDS == DSV4_RECORDS ? 16 : 8, OFFSETS = ADDRESSES + STAGES * BLOCK_KEYS * ADDRESS_BYTES;
-const int SHARED_BYTES = OFFSETS + STAGES * BLOCK_KEYS * 4;
+// Of the most rows, what softmax knows waits here while it is not needed: registers are short.
+const bool PARKED = TILES == 8;
+const int PARKING = OFFSETS + STAGES * BLOCK_KEYS * 4, SHARED_BYTES = PARKING + (PARKED ? THREADS * 16 : 0);
 static_assert(SHARED_BYTES == SHARED_BYTES_EXPECTED, "the host counts otherwise");
 static_assert(SHARED_BYTES <= 101376, "more shared memory than a block of sm_120 can have");
 static_assert(STAGES >= 2, "a tile comes while another one is used");
@@ -194,6 +198,8 @@ DEVICE void relate_scales(uint8_t* memory, int slot_of_stage, const Place& at) {
 // How this thread copies its share of a record; zeros where that is null. SHARERS threads share a record.
 const int SHARERS = THREADS / BLOCK_KEYS;
 DEVICE int address_of(int slot_of_stage, const Place& at) { return ADDRESSES + (slot_of_stage * BLOCK_KEYS + at.thread / SHARERS) * ADDRESS_BYTES; }
+// Addresses are read a while before they are used, where registers allow.
+const bool ADDRESS_AHEAD = TILES < 8;
 // Eight chunks of a record are one part of its copy. Parts are asked for one by one, between products: shared memory
 // takes longer to accept them than to issue them.
 // Where registers are short, all parts are asked for at once.
@@ -234,9 +240,9 @@ DEVICE Copy copy_of(uint8_t* memory, SharedAddress base, const uint8_t* record, 
 
 // ------------------------------------------------------------------------------------------------ scores
 
-// Sums of products of keys and queries. Few rows are few products that do not wait for each other, so steps take turns
-// between CHAINS of them then.
-const int CHAINS = ROW_TILES == 1 ? 3 : ROW_TILES == 2 && RECORDS != DSV4_RECORDS ? 2 : 1;
+// Sums of products of keys and queries. A single tile of rows is a single chain of products that wait for each other, so
+// steps take turns between CHAINS of them then.
+const int CHAINS = ROW_TILES == 1 ? 3 : 1;
 struct Sums { float chain[CHAINS][ROW_TILES][4]; };
 
 template <bool f16> DEVICE void multiply_keys(Sums& sums, const uint32_t (&keys)[4], const Queries& queries, int step, int tiles) {
@@ -356,6 +362,13 @@ DEVICE void score_keys(uint8_t* memory, SharedAddress base, int stage, const Que
 
 // Of the two rows 2 * pair and the next of a warp's tile of rows.
 struct Softmax { float maximum[2], sum[2]; };
+DEVICE void park(const Softmax& softmax, uint8_t* memory, const Place& at) {
+  at_byte<float4>(memory, PARKING)[at.thread] = make_float4(softmax.maximum[0], softmax.maximum[1], softmax.sum[0], softmax.sum[1]);
+}
+DEVICE Softmax unpark(uint8_t* memory, const Place& at) {
+  const float4 four = at_byte<float4>(memory, PARKING)[at.thread];
+  return {{four.x, four.y}, {four.z, four.w}};
+}
 
 // Probabilities of a tile of keys, for 8 rows; sums up those of its own keys. Says whether a maximum moved.
 template <class Sees>
@@ -383,8 +396,9 @@ DEVICE bool weigh_keys(Softmax& softmax, int slot_of_stage, uint8_t* memory, flo
       offset = power.x;
       inverse[i] = power.y;
     }
-    score[i][0] = sum.x * factor.x + offset;
-    score[i][1] = sum.y * factor.y + offset;
+    const bool chosen = offset != MINUS_INFINITY;  // else not even NaN in a query counts
+    score[i][0] = chosen ? sum.x * factor.x + offset : offset;
+    score[i][1] = chosen ? sum.y * factor.y + offset : offset;
     if (sees.restricts()) {
 #pragma unroll
       for (int row = 0; row < 2; row++)
@@ -655,12 +669,13 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
 #pragma unroll
       for (int i = 0; i < 4; i++) output.sums[m][tile][i] = 0;
   softmax = {{MINUS_INFINITY, MINUS_INFINITY}, {0, 0}};
+  if (PARKED) park(softmax, memory, at);
   copy_async_wait<EARLY_TILES>();
   block_barrier();  // queries are there
   Queries queries;
   load_queries(queries, memory, first_tile, part, at);
   if (RECORDS != BF16_RECORDS) convert_queries(queries, memory, scale, first_tile, part, at);
-  else if (EARLY_TILES < STAGES - 1) block_barrier();  // and have been read
+  else block_barrier();  // and have been read
 #pragma unroll
   for (int i = EARLY_TILES; i < STAGES - 1; i++) copy_tile(i, i, record_of(i));
 
@@ -672,6 +687,7 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
     copy_async_wait<STAGES - 2>();
     block_barrier();  // this tile is there, and nobody reads the one before
     const bool comes = tile + STAGES - 1 < tiles;
+    if (!ADDRESS_AHEAD) coming_record = record_of(slot_before);
     const Copy copy = copy_of(memory, base, coming_record, slot_before, comes, keys.anywhere(), at);
     if (!INTERLEAVED) copy.all();
     fetch_index(tile + STAGES - 1 + STAGES, slot_before);
@@ -690,12 +706,15 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
       find_record(coming, slot, there ? at_byte<Index>(memory, INDICES + (slot * BLOCK_KEYS + at.lane) * 8)[0] : -1);
     }
     bool moves = false;
+    if (PARKED) softmax = unpark(memory, at);
     if (at.warp / SHARES < TILES) moves = weigh_keys(softmax, slot, memory, scale, keys.sees(tile), at);
+    if (PARKED) park(softmax, memory, at);
     const bool moved = block_barrier_any(moves);  // and the probabilities
-    coming_record = record_of(slot);  // of the tile that takes this one's place
+    if (ADDRESS_AHEAD) coming_record = record_of(slot);  // of the tile that takes this one's place
     if (moved) follow_maxima(output, memory, at);
     if (slice_is_fp8(at.warp)) add_values<true>(output, memory, base, stage, at);
     else add_values<false>(output, memory, base, stage, at);
     slot = slot == STAGES - 1 ? 0 : slot + 1;
   }
+  if (PARKED) softmax = unpark(memory, at);
 }

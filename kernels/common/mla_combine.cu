@@ -6,7 +6,7 @@
 #include "device.cuh"
 #include "mla_block.cuh"
 
-KERNEL(128 * TEAMS) mla_combine(const float4* __restrict__ partial_sums, const float2* __restrict__ partial_rows, uint16_t* __restrict__ out,
+KERNEL(128 * TEAMS) mla_combine(const float4* partial_sums, const float2* partial_rows, uint16_t* __restrict__ out,
                         float* __restrict__ lse, const float* __restrict__ sinks, int32_t heads, int32_t row_count, int32_t row_blocks,
                         int32_t splits) {
   SHARED_MEMORY(memory);
@@ -23,7 +23,7 @@ KERNEL(128 * TEAMS) mla_combine(const float4* __restrict__ partial_sums, const f
     float most = MINUS_INFINITY, sum = 0;
 #pragma unroll 4
     for (int split = at.lane; split < splits; split += 32) {
-      const float2 part = load(parts + split * ROWS);
+      const float2 part = load_written(parts + split * ROWS);
       weights[split * 8 + row] = part.x;
       sums[split * 8 + row] = part.y;
       most = larger(most, part.x);
@@ -54,7 +54,7 @@ KERNEL(128 * TEAMS) mla_combine(const float4* __restrict__ partial_sums, const f
   for (int split = team; split < splits; split += TEAMS) {
     const float2 weight = at_byte<float2>(memory, (TEAMS - 1) * 128 * 16)[split * 4 + at.pair];
     float4 four = make_float4(0, 0, 0, 0);
-    if (weight.x != 0 || weight.y != 0) four = load(from + split * block_size);  // else nothing was written
+    if (weight.x != 0 || weight.y != 0) four = load_written(from + split * block_size);  // else nothing was written
     total[0] += four.x * weight.x;
     total[1] += four.y * weight.y;
     total[2] += four.z * weight.x;

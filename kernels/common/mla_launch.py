@@ -68,7 +68,8 @@ def _shared_bytes(records: int, tiles: int, stages: int) -> int:
     weights = (2 if records == DSV4 else 1) * rows * _BLOCK_KEYS * 2
     of_keys = _BLOCK_KEYS * (_GROUPS[records] * 2 + 8)
     of_stage = _BLOCK_KEYS * (_PITCH[records] + 12 + (16 if records == DSV4 else 8))
-    return stages * of_stage + scores + weights + rows * 8 + of_keys
+    parking = _THREADS * 16 if tiles == 8 else 0
+    return stages * of_stage + scores + weights + rows * 8 + of_keys + parking
 
 
 @lru_cache(maxsize=256)
@@ -117,7 +118,6 @@ _TILE_CLOCKS, _ROWS_CLOCKS, _SHARING, _BLOCK_CLOCKS, _COMBINE_CLOCKS = 1700, 330
 _BYTES_A_CLOCK = 16.0  # of one multiprocessor, from memory or L2
 
 
-@lru_cache(maxsize=4096)
 def plan(
     records: int,
     rows: int,
@@ -130,8 +130,30 @@ def plan(
 ) -> Plan:
     """The plan that should take least time for `requests` of `rows` query rows over about `keys` records each.
 
-    `tiles` and `splits` are taken as they are where given. Raises `ValueError` for tiles that no block can have.
+    `tiles` and `splits` are taken as they are where given. Numbers of keys that are near to each other share a plan,
+    since to make one takes longer than most launches. Raises `ValueError` for tiles that no block can have.
     """
+    return _plan(records, rows, requests, _rounded(keys), multiprocessors, shared_bytes_each, tiles, splits)
+
+
+def _rounded(keys: int) -> int:
+    """Up, to whole tiles and to one of eight steps between powers of two."""
+    tiles = max(1, -(-keys // _BLOCK_KEYS))
+    step = 1 << max(0, tiles.bit_length() - 4)
+    return -(-tiles // step) * step * _BLOCK_KEYS
+
+
+@lru_cache(maxsize=4096)
+def _plan(
+    records: int,
+    rows: int,
+    requests: int,
+    keys: int,
+    multiprocessors: int,
+    shared_bytes_each: int,
+    tiles: int | None = None,
+    splits: int | None = None,
+) -> Plan:
     best: tuple[float, Plan] | None = None
     for candidate in _plans(records, rows, requests, keys, multiprocessors, shared_bytes_each, tiles, splits):
         time = _clocks(candidate, rows, requests, keys, multiprocessors)
@@ -212,6 +234,6 @@ def builds_of(block: Block, architectures: tuple[str, ...], launches: Iterable[L
     budget = 128 if block.resident > 1 else 255
     for launch in launches:
         yield Build(launch.program, budget, launch.shared_bytes, architectures)
-    for splits in (2, 9, MOST_SPLITS) if block.tiles == 1 else ():
+    for splits in (2, 9, MOST_SPLITS) if block.tiles in (1, _MOST_TILES[block.records]) else ():
         combine = combine_launch(Plan(block, 1, splits), 1)
         yield Build(combine.program, 128, combine.shared_bytes, architectures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -150,6 +150,16 @@ def _scale(slot: int, group: int, scale: float) -> Records_:
     return change
 
 
+def _scales(slot: int, scales: Sequence[float]) -> Records_:
+    """All of a V32 record's."""
+
+    def change(records: Records, _: np.random.Generator) -> None:
+        every = np.array([slot])
+        records.write(every, records.codes(every), np.array([scales], np.float32), records.rope(every))
+
+    return change
+
+
 def _scales_as_stored(records: Records, scales: Array) -> Array:
     if records.layout == "v32":
         return scales.astype(np.float32)
@@ -284,6 +294,12 @@ def _of_both(plain: Inputs) -> Iterator[tuple[str, Inputs]]:
     for tiles in (1, 2, 4, 5, 6):
         yield f"{tiles} tiles, 41 heads", replace(plain, requests=1, heads=41, tiles=tiles, splits=1)
     yield "6 tiles, 127 heads, 2 splits", replace(long, requests=1, heads=127, tiles=6, splits=2)
+    for tiles in (2, 3, 5, 6):  # long enough to go round every ring of stages twice
+        round_and_round = replace(long, requests=1, heads=8 * tiles - 3, parts=(Part(k=290),), tiles=tiles, splits=1)
+        yield f"k 290, {tiles} tiles", round_and_round
+    nothing = replace(part(indices=np.full(40, -1)), q=_with(1, 3, 200, _NAN))
+    yield "NaN in q where nothing is selected", nothing
+    yield "NaN in q where nothing is selected, 2 splits", replace(nothing, splits=2)
     yield "128 heads", replace(plain, requests=1, heads=128)
     yield "a sink", replace(plain, sink=(0.5, 3.0, -2.0))
     yield "sinks of -inf, inf and far away", replace(plain, sink=(-np.inf, 1e4, -1e4, np.inf, 60.0))
@@ -297,6 +313,9 @@ def _of_v32() -> Iterator[tuple[str, Inputs]]:
     long = replace(plain, requests=1, parts=(Part(k=70),))
     for splits in (1, 2):
         yield f"v32: 8 tiles, 127 heads, {splits} splits", replace(long, heads=127, tiles=8, splits=splits)
+    yield "v32: k 290, 7 tiles", replace(long, heads=53, parts=(Part(k=290),), tiles=7, splits=1)
+    far = Part(k=1, indices=np.array([11]), change=_scales(11, (1.0, 2.0**-16, 2.0**-8, 2.0**-15)))
+    yield "v32: scales of one record as far apart as they may be", replace(plain, parts=(far,))
     yield "v32: 0 as a scale", replace(plain, parts=(Part(indices=some, change=_scale(7, 1, 0.0)),))
     yield "v32: a scale below 0", replace(plain, parts=(Part(indices=some, change=_scale(7, 1, -0.02)),))
     yield "v32: infinity as a scale", replace(plain, parts=(Part(indices=some, change=_scale(7, 3, np.inf)),))

@@ -115,5 +115,6 @@ def builds() -> Iterator[Build]:
     for records in _RECORDS.values():
         for tiles in range(1, 9):
             for block, architectures in mla_launch.blocks_of(records, tiles).items():
-                splits, caches = (1, 2) if tiles % 2 else (2, 1)
-                yield from mla_launch.builds_of(block, architectures, [configure(Plan(block, 1, splits), 1, caches)])
+                ways = ((1, 1), (2, 1)) if tiles == 8 else ((1, 2),) if tiles % 2 else ((2, 1),)
+                launches = [configure(Plan(block, 1, splits), 1, caches) for splits, caches in ways]
+                yield from mla_launch.builds_of(block, architectures, launches)

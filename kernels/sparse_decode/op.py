@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from traceanalyzer.kernels.common import mla_launch, torch_launch
-from traceanalyzer.kernels.common.check import check, check_address
+from traceanalyzer.kernels.common.check import check, check_addresses
 from traceanalyzer.kernels.common.errors import ArgumentError
 from traceanalyzer.kernels.common.program import Argument
 from traceanalyzer.kernels.sparse_decode.launch import DSV4, V32, configure, plan
@@ -37,15 +37,17 @@ def sparse_decode(
     """MLA attention of one token a request over the records of a cache that `indices` name.
 
     `q` is bf16 [requests, heads, 576] or [.., 512], and its last size says what records are. 576: 656 bytes (512 e4m3
-    codes, 4 float32 scales, 64 bf16); `cache` is uint8 [slots, 656] or [pages, page size, 656]. 512: 584 bytes (448
-    codes and 64 bf16 side by side, 8 bytes of scales behind all of the page); `cache` is uint8 [pages, page bytes], and
-    `page_size` is needed. `indices` is int32 [requests, k]: slots, counted through the pages; one that is no slot (-1)
-    names nothing. `lengths`, int32 [requests] on the GPU, says how many of a row count. `sink` is float32 [heads].
-    `extra` is a second cache whose records share the softmax. `out` is bf16 [requests, heads, 512].
+    codes, 4 float32 scales, 64 bf16); `cache` is uint8 (or float8_e4m3fn, the same bytes) [slots, 656] or [pages, page
+    size, 656]. 512: 584 bytes (448 codes and 64 bf16 side by side, 8 bytes of scales behind all of the page); `cache`
+    is uint8 [pages, page bytes], and `page_size` is needed. `indices` is int32 [requests, k]: slots, counted through
+    the pages; one that is no slot (-1) names nothing. `lengths`, int32 [requests] on the GPU, says how many of a row count.
+    `sink` is float32 [heads]. `extra` is a second cache whose records share the softmax. `out` is bf16 [requests,
+    heads, 512]. At most 65,535 requests.
 
     Returns `out`, and the logarithms of sums float32 [requests, heads], without the sink. A row without records is 0,
-    -inf. Scales below 2^-100 count as that. A launch does not wait, and fits into CUDA graphs; what splits of the work
-    leave is allocated as torch does. Raises `ArgumentError`.
+    -inf. Scales below 2^-100 count as that, and one that is 2^16 times smaller than the largest of its record loses
+    bits. A launch does not wait, and fits into CUDA graphs; what splits of the work leave is allocated as torch does.
+    Raises `ArgumentError`.
     """
     requests, heads, layout = _check_queries(q)
     size = _check_cache("cache", cache, indices, lengths, page_size, layout, q)
@@ -157,9 +159,8 @@ def _launch(
     lse = q.new_empty((requests, heads), dtype=torch.float32)
     if requests == 0:
         return lse
-    check_address("cache", cache)
-    if extra is not None:
-        check_address("extra", extra)
+    check_addresses(q=q, cache=cache, extra=extra)
+    check_addresses(4, out=out)
     layout = _COLUMNS[columns]
     width = indices.shape[1] + (extra_indices.shape[1] if extra_indices is not None else 0)
     chosen = plan(layout, heads, requests, width, torch_launch.gpu_of(q.device))

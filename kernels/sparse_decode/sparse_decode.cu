@@ -54,13 +54,13 @@ struct Keys {
     const Chosen cache = cache_of(tile);
     if (index < 0 || index >= cache.slots) return nullptr;
     const int page = index / cache.page_size;
-    return cache.memory + page * cache.page_bytes + (index - page * cache.page_size) * (RECORDS == V32_RECORDS ? 656 : 576);
+    return cache.memory + page * cache.page_bytes + (int64_t)(index - page * cache.page_size) * (RECORDS == V32_RECORDS ? 656 : 576);
   }
   DEVICE_METHOD const uint8_t* scales(int tile, Index index) const {
     if (RECORDS == V32_RECORDS) return nullptr;  // they are in the record
     const Chosen cache = cache_of(tile);
     const int page = index / cache.page_size;
-    return cache.memory + page * cache.page_bytes + cache.page_size * 576 + (index - page * cache.page_size) * 8;
+    return cache.memory + page * cache.page_bytes + (int64_t)cache.page_size * 576 + (int64_t)(index - page * cache.page_size) * 8;
   }
   DEVICE_METHOD const uint8_t* anywhere() const { return first.memory; }
   DEVICE_METHOD bool prepare(int, uint8_t*, int, const Place&) const { return false; }
@@ -75,8 +75,7 @@ sparse_decode(const uint16_t* __restrict__ queries, const uint8_t* __restrict__ 
               float* __restrict__ lse, float4* __restrict__ partial_sums, float2* __restrict__ partial_rows) {
   SHARED_MEMORY(memory);
   const int request = (int)blockIdx.z, splits = (int)gridDim.y, split = (int)blockIdx.y;
-  wait_for_kernels_before();
-  let_next_kernel_start();
+  let_next_kernel_start();  // mla_combine, which waits for this one
   Keys keys;
   keys.first = chosen_of(cache, page_bytes, page_size, slots, indices, width, lengths, request);
   int tiles = keys.first.tiles;

@@ -46,7 +46,11 @@ def test_it_is_compiled_without_tensor_cores(layout: str, capability: int) -> No
 
     constants = {**_LAYOUTS[layout], "HAS_LENGTHS": 1, "BLOCK_T": 16}
     signature = {**_TYPES, **dict.fromkeys(constants, "constexpr")}
-    attributes = {(at,): [["tt.divisibility", 16]] for at, kind in enumerate(signature.values()) if kind != "fp32"}
+    attributes = {
+        (at,): [["tt.divisibility", 16]]
+        for at, kind in enumerate(signature.values())
+        if kind not in ("fp32", "constexpr")
+    }
     source = ASTSource(triton.jit(baseline.walk), signature, constants, attributes)
     target = GPUTarget("cuda", capability, 32)
     ptx = triton.compile(source, target=target, options={"num_warps": 4, "num_stages": 2}).asm["ptx"]

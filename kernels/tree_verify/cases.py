@@ -345,6 +345,9 @@ def _launches() -> Iterator[tuple[str, Inputs]]:
     )
     for tiles in (1, 2, 3, 4, 5):
         yield f"{tiles} tiles, 41 rows", replace(plain, nodes=41, heads=1, prefixes=(10,), tiles=tiles, splits=1)
+    for tiles in (1, 3, 5):  # long enough to go round every ring of stages twice
+        yield f"150 keys and 9 nodes, {tiles} tiles", replace(plain, heads=4, prefixes=(150,), tiles=tiles, splits=1)
+    yield "NaN in q where nothing is seen", replace(plain, change_indices=_all_nowhere, q=_with(1, 4, 1, _NAN))
     yield "3 tiles, 27 rows", replace(plain, heads=3, tiles=3, splits=2, prefixes=(50,))
     yield "5 tiles, 9 nodes of 8 heads", replace(plain, heads=8, tiles=5, prefixes=(60,))
 

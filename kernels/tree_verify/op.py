@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from traceanalyzer.kernels.common import mla_launch, torch_launch
-from traceanalyzer.kernels.common.check import check, check_address
+from traceanalyzer.kernels.common.check import check, check_addresses
 from traceanalyzer.kernels.common.errors import ArgumentError
 from traceanalyzer.kernels.common.program import Argument
 from traceanalyzer.kernels.tree_verify.launch import BITS, CHAIN, PARENTS, configure, plan
@@ -30,11 +30,11 @@ def tree_verify(
 
     `q` is bf16 [requests, nodes, heads, 576]; one node is plain decode. `pool` is bf16 [slots, 576], with any stride of
     16 bytes between rows. The slots of request b are indices[indptr[b]:indptr[b + 1]]: those of its prefix, then those
-    of its nodes; `indptr` is int32 [requests + 1], `indices` int32 or int64; a slot that is not in the pool (-1) is not
-    seen. `mask` is int64 [requests, nodes, words] as `tree_build` makes it: bit j % 64 of word j / 64 says that a node
-    sees node j. Or `parents`, int32 [requests, nodes], each before its children, -1 for none: a node sees itself and
-    those above it. With neither the nodes are a chain, and each sees those before it. `out` is bf16 [requests, nodes,
-    heads, 512].
+    of its nodes; `indptr` is int32 [requests + 1], ascending and within `indices`, which is int32 or int64; a slot that
+    is not in the pool (-1) is not seen. `mask` is int64 [requests, nodes, words] as `tree_build` makes it: bit j % 64
+    of word j / 64 says that a node sees node j. Or `parents`, int32 [requests, nodes], each before its children, -1 for
+    none: a node sees itself and those above it. With neither the nodes are a chain, and each sees those before it.
+    `out` is bf16 [requests, nodes, heads, 512]. At most 65,535 requests.
 
     Returns `out`, and the logarithms of sums float32 [requests, nodes, heads]. A row that sees nothing is 0, -inf. A
     launch does not wait, and fits into CUDA graphs; what splits of the work leave is allocated as torch does. Raises
@@ -77,7 +77,8 @@ def _launch(
     lse = _empty(q)
     if lse.numel() == 0:
         return lse
-    check_address("pool", pool)
+    check_addresses(q=q, pool=pool)
+    check_addresses(4, out=out)
     wide = indices.dtype == torch.int64
     chosen = plan(nodes * heads, requests, -(-len(indices) // requests), torch_launch.gpu_of(q.device))
     sums, rows = (q.new_empty(size, dtype=torch.float32) for size in chosen.partial_floats(requests))

@@ -91,8 +91,7 @@ tree_verify(const uint16_t* __restrict__ queries, const uint8_t* __restrict__ po
             float* __restrict__ lse, float4* __restrict__ partial_sums, float2* __restrict__ partial_rows) {
   SHARED_MEMORY(memory);
   const int request = (int)blockIdx.z, splits = (int)gridDim.y, split = (int)blockIdx.y, rows = nodes * heads;
-  wait_for_kernels_before();
-  let_next_kernel_start();
+  let_next_kernel_start();  // mla_combine, which waits for this one
   const int start = load(indptr + request);
   Keys keys;
   keys.memory = pool;
