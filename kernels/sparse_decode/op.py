@@ -40,8 +40,8 @@ def sparse_decode(
     codes, 4 float32 scales, 64 bf16); `cache` is uint8 (or float8_e4m3fn, the same bytes) [slots, 656] or [pages, page
     size, 656]. 512: 584 bytes (448 codes and 64 bf16 side by side, 8 bytes of scales behind all of the page); `cache`
     is uint8 [pages, page bytes], and `page_size` is needed. `indices` is int32 [requests, k]: slots, counted through
-    the pages; one that is no slot (-1) names nothing. `lengths`, int32 [requests] on the GPU, says how many of a row count.
-    `sink` is float32 [heads]. `extra` is a second cache whose records share the softmax. `out` is bf16 [requests,
+    the pages; one that is no slot (-1) names nothing. `lengths`, int32 [requests] on the GPU, says how many of a row
+    count. `sink` is float32 [heads]. `extra` is a second cache whose records share the softmax. `out` is bf16 [requests,
     heads, 512]. At most 65,535 requests.
 
     Returns `out`, and the logarithms of sums float32 [requests, heads], without the sink. A row without records is 0,
