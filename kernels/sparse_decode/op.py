@@ -41,8 +41,8 @@ def sparse_decode(
     size, 656]. 512: 584 bytes (448 codes and 64 bf16 side by side, 8 bytes of scales behind all of the page); `cache`
     is uint8 [pages, page bytes], and `page_size` is needed. `indices` is int32 [requests, k]: slots, counted through
     the pages; one that is no slot (-1) names nothing. `lengths`, int32 [requests] on the GPU, says how many of a row
-    count. `sink` is float32 [heads]. `extra` is a second cache whose records share the softmax. `out` is bf16 [requests,
-    heads, 512]. At most 65,535 requests.
+    count. `sink` is float32 [heads]. `extra` is a second cache whose records share the softmax. `out` is bf16
+    [requests, heads, 512]. At most 65,535 requests.
 
     Returns `out`, and the logarithms of sums float32 [requests, heads], without the sink. A row without records is 0,
     -inf. Scales below 2^-100 count as that, and one that is 2^16 times smaller than the largest of its record loses
