@@ -133,11 +133,11 @@ def plan(
     `tiles` and `splits` are taken as they are where given. Numbers of keys that are near to each other share a plan,
     since to make one takes longer than most launches. Raises `ValueError` for tiles that no block can have.
     """
-    return _plan(records, rows, requests, _rounded(keys), multiprocessors, shared_bytes_each, tiles, splits)
+    return _plan(records, rows, requests, rounded(keys), multiprocessors, shared_bytes_each, tiles, splits)
 
 
-def _rounded(keys: int) -> int:
-    """Up, to whole tiles and to one of eight steps between powers of two."""
+def rounded(keys: int) -> int:
+    """A number of keys, rounded up to whole tiles and to one of eight steps between powers of two."""
     tiles = max(1, -(-keys // _BLOCK_KEYS))
     step = 1 << max(0, tiles.bit_length() - 4)
     return -(-tiles // step) * step * _BLOCK_KEYS

@@ -82,11 +82,10 @@ def run(
     width = sum(each.indices.shape[1] for each in caches)
     chosen = plan(layout, heads, requests, width, backend, tiles, splits)
     sums, rows = (np.full(size, np.nan, np.float32) for size in chosen.partial_floats(requests))
-    tail: list[Argument] = [out, lse]
     arguments: list[Argument] = [q]
     for cache in (*caches, None)[:2]:
         arguments += cache_arguments(cache)
-    arguments += [np.float32(scale), sink, np.int32(heads), *tail, sums, rows]
+    arguments += [np.float32(scale), sink, np.int32(heads), out, lse, sums, rows]
     backend.run(configure(chosen, requests, len(caches)), arguments)
     if chosen.splits > 1:
         backend.run(
