@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from traceanalyzer.kernels.common.kernel import Build
-from traceanalyzer.kernels.common.program import SHARED_BYTES_LIMIT, Launch, Program
+from traceanalyzer.kernels.common.program import SHARED_BYTES_LIMIT, Argument, Launch, Program
 
 #: What records hold: as RECORDS in the source.
 BF16, V32, DSV4 = 0, 1, 2
@@ -32,6 +34,8 @@ _FEWEST_STAGES, _MOST_STAGES = 2, 4
 SHARED_BYTES_OF_MULTIPROCESSORS = {102_400: ("sm_89", "sm_120"), 167_936: ("sm_80",), 233_472: ("sm_90",)}
 #: Shared memory that the driver keeps for itself in each block.
 _RESERVED_BYTES = 1024
+#: An array of the CPU, or a torch tensor.
+_Memory = TypeVar("_Memory")
 
 
 @dataclass(frozen=True)
@@ -224,9 +228,34 @@ def combine_launch(chosen: Plan, requests: int) -> Launch:
     return Launch(program, grid, 128 * teams, shared_bytes, overlaps=True)
 
 
-def combine_numbers(chosen: Plan, heads: int, rows: int) -> list[np.int32]:
-    """The last arguments of the kernel that adds up splits; `rows` of each request, one sink for each of `heads`."""
-    return [np.int32(each) for each in (heads, rows, chosen.row_blocks, chosen.splits)]
+def launches_of(
+    chosen: Plan,
+    main: Launch,
+    arguments: Sequence[_Memory | Argument],
+    out: _Memory,
+    lse: _Memory,
+    sink: _Memory | None,
+    new_floats: Callable[[int], _Memory],
+    *,
+    requests: int,
+    rows: int,
+    heads: int,
+) -> Iterator[tuple[Launch, list[_Memory | Argument]]]:
+    """The launches of a plan with their arguments: `main`, and where keys are split the one that adds up.
+
+    `arguments` are those of `main` before its results `out` and `lse`. Each request has `rows` query rows, of `heads`
+    heads in turn; `sink` is float32 [heads]. `new_floats` makes memory for so many float32, which splits leave.
+    """
+    sums, maxima = map(new_floats, chosen.partial_floats(requests))
+    yield main, [*arguments, out, lse, sums, maxima]
+    if chosen.splits > 1:
+        numbers = [np.int32(each) for each in (heads, rows, chosen.row_blocks, chosen.splits)]
+        yield combine_launch(chosen, requests), [sums, maxima, out, lse, sink, *numbers]
+
+
+def new_nans(size: int) -> npt.NDArray[np.float32]:
+    """Memory of the CPU for what splits leave: whatever no split has written will be seen."""
+    return np.full(size, np.nan, np.float32)
 
 
 def builds_of(block: Block, architectures: tuple[str, ...], launches: Iterable[Launch]) -> Iterator[Build]:

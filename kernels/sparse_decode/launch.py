@@ -81,17 +81,15 @@ def run(
     requests, heads = q.shape[:2]
     width = sum(each.indices.shape[1] for each in caches)
     chosen = plan(layout, heads, requests, width, backend, tiles, splits)
-    sums, rows = (np.full(size, np.nan, np.float32) for size in chosen.partial_floats(requests))
     arguments: list[Argument] = [q]
     for cache in (*caches, None)[:2]:
         arguments += cache_arguments(cache)
-    arguments += [np.float32(scale), sink, np.int32(heads), out, lse, sums, rows]
-    backend.run(configure(chosen, requests, len(caches)), arguments)
-    if chosen.splits > 1:
-        backend.run(
-            mla_launch.combine_launch(chosen, requests),
-            [sums, rows, out, lse, sink, *mla_launch.combine_numbers(chosen, heads, heads)],
-        )
+    arguments += [np.float32(scale), sink, np.int32(heads)]
+    main = configure(chosen, requests, len(caches))
+    for launch, given in mla_launch.launches_of(
+        chosen, main, arguments, out, lse, sink, mla_launch.new_nans, requests=requests, rows=heads, heads=heads
+    ):
+        backend.run(launch, given)
 
 
 def cache_arguments(cache: Cache | None) -> list[Argument]:

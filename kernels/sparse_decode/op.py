@@ -164,7 +164,6 @@ def _launch(
     layout = _COLUMNS[columns]
     width = indices.shape[1] + (extra_indices.shape[1] if extra_indices is not None else 0)
     chosen = plan(layout, heads, requests, width, torch_launch.gpu_of(q.device))
-    sums, rows = (q.new_empty(size, dtype=torch.float32) for size in chosen.partial_floats(requests))
     arguments: list[torch.Tensor | Argument] = [
         q,
         *_cache_arguments(cache, indices, lengths, page_size),
@@ -172,16 +171,12 @@ def _launch(
         np.float32(scale),
         sink,
         np.int32(heads),
-        out,
-        lse,
-        sums,
-        rows,
     ]
-    torch_launch.launch(configure(chosen, requests, 1 if extra is None else 2), arguments, q.device)
-    if chosen.splits > 1:
-        combine = mla_launch.combine_launch(chosen, requests)
-        numbers = mla_launch.combine_numbers(chosen, heads, heads)
-        torch_launch.launch(combine, [sums, rows, out, lse, sink, *numbers], q.device)
+    main = configure(chosen, requests, 1 if extra is None else 2)
+    for launch, given in mla_launch.launches_of(
+        chosen, main, arguments, out, lse, sink, lse.new_empty, requests=requests, rows=heads, heads=heads
+    ):
+        torch_launch.launch(launch, given, q.device)
     return lse
 
 

@@ -60,7 +60,6 @@ def run(
     """
     requests, nodes, heads = q.shape[:3]
     chosen = plan(nodes * heads, requests, -(-len(indices) // max(requests, 1)), backend, tiles, splits)
-    sums, rows = (np.full(size, np.nan, np.float32) for size in chosen.partial_floats(requests))
     masking = BITS if mask is not None else PARENTS if parents is not None else CHAIN
     wide = indices.dtype == np.int64
     arguments: list[Argument] = [
@@ -76,15 +75,12 @@ def run(
         np.float32(scale),
         np.int32(nodes),
         np.int32(heads),
-        out,
-        lse,
-        sums,
-        rows,
     ]
-    backend.run(configure(chosen, requests, masking, wide_indices=wide), arguments)
-    if chosen.splits > 1:
-        numbers = mla_launch.combine_numbers(chosen, heads, nodes * heads)
-        backend.run(mla_launch.combine_launch(chosen, requests), [sums, rows, out, lse, None, *numbers])
+    main = configure(chosen, requests, masking, wide_indices=wide)
+    for launch, given in mla_launch.launches_of(
+        chosen, main, arguments, out, lse, None, mla_launch.new_nans, requests=requests, rows=nodes * heads, heads=heads
+    ):
+        backend.run(launch, given)
 
 
 def builds() -> Iterator[Build]:

@@ -81,7 +81,6 @@ def _launch(
     check_addresses(4, out=out)
     wide = indices.dtype == torch.int64
     chosen = plan(nodes * heads, requests, -(-len(indices) // requests), torch_launch.gpu_of(q.device))
-    sums, rows = (q.new_empty(size, dtype=torch.float32) for size in chosen.partial_floats(requests))
     masking = BITS if mask is not None else PARENTS if parents is not None else CHAIN
     arguments: list[torch.Tensor | Argument] = [
         q,
@@ -96,16 +95,12 @@ def _launch(
         np.float32(scale),
         np.int32(nodes),
         np.int32(heads),
-        out,
-        lse,
-        sums,
-        rows,
     ]
-    torch_launch.launch(configure(chosen, requests, masking, wide_indices=wide), arguments, q.device)
-    if chosen.splits > 1:
-        combine = mla_launch.combine_launch(chosen, requests)
-        numbers = mla_launch.combine_numbers(chosen, heads, nodes * heads)
-        torch_launch.launch(combine, [sums, rows, out, lse, None, *numbers], q.device)
+    main = configure(chosen, requests, masking, wide_indices=wide)
+    for launch, given in mla_launch.launches_of(
+        chosen, main, arguments, out, lse, None, lse.new_empty, requests=requests, rows=nodes * heads, heads=heads
+    ):
+        torch_launch.launch(launch, given, q.device)
     return lse
 
 
