@@ -433,6 +433,66 @@ def test_a_broken_file_among_good_ones_is_a_note(run: Run, folder: Path, tmp_pat
     assert "error" not in run("info", folder, "nope").out
 
 
+CUT_SHORT = '{"distributedInfo": {"rank": 1, "world_size": 4}, "traceEvents": [{"ph": "X", "cat": "ker'
+ENDS_INSIDE = "the JSON text ends inside an event; no event could be read"
+#: Commands whose answer is about events; `scaling` names its traces in another way.
+ANSWERS = [name for name in COMMANDS if name not in ("info", "scaling", "kernels", "schema", "cache")]
+
+
+@pytest.mark.parametrize("command", ANSWERS)
+def test_files_cut_before_their_first_event_are_one_line(run: Run, tmp_path: Path, command: str) -> None:
+    cut = tmp_path / "cut.json"
+    cut.write_text(CUT_SHORT)
+    result = run(command, cut)
+    assert (result.code, result.out, result.err) == (3, "", f"traceanalyze: {cut}: {ENDS_INSIDE}\n")
+    (tmp_path / "lost.json").write_text("this is no trace")
+    (tmp_path / "none.json").write_text('{"traceEvents": []}')
+    result = run(command, *sorted(tmp_path.iterdir()))
+    assert (result.code, result.err) == (3, f"traceanalyze: {cut}: {ENDS_INSIDE}, nor from 2 more files\n")
+
+
+@pytest.mark.parametrize("command", ANSWERS)
+def test_a_file_cut_before_its_first_event_is_a_note_beside_others(
+    run: Run, folder: Path, tmp_path: Path, command: str
+) -> None:
+    cut = tmp_path / "cut.json"
+    cut.write_text(CUT_SHORT)
+    result = run(command, folder, cut)
+    assert result.code == 0
+    assert f"warning: {cut}: the JSON text ends inside an event; every whole event before that was kept" in result.err
+    assert run(command, folder, cut, "--strict").code == 3
+
+
+def test_info_describes_a_file_that_was_cut_before_its_first_event(run: Run, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.json"
+    cut.write_text(CUT_SHORT)
+    result = run("info", cut, "--format", "json")
+    assert result.code == 0
+    assert [(row["path"], row["rank"], row["world_size"], row["events"]) for row in result.json["rows"]] == [
+        (str(cut), 1, 4, 0)
+    ]
+
+
+def test_what_was_cut_first_is_the_reason(run: Run, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.json.gz"
+    cut.write_bytes(gzip.compress(CUT_SHORT.encode())[:-8])
+    reason = f"compressed data ends before its end mark, first at byte {cut.stat().st_size}; no event could be read"
+    assert run("top-kernels", cut).err == f"traceanalyze: {cut}: {reason}\n"
+
+
+def test_no_part_of_a_question_may_be_without_events(run: Run, folder: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.json"
+    cut.write_text(CUT_SHORT)
+    for question in (
+        ["scaling", f"1k={folder}", f"2k={cut}"],
+        ["top-kernels", folder, "--by", "op", "--capture", cut],
+        ["imbalance", cut, "--step-marker", "step"],
+        ["imbalance", cut, "--rank", "3"],
+        ["steps", cut, "--step-marker", "step"],
+    ):
+        assert run(*question).err == f"traceanalyze: {cut}: {ENDS_INSIDE}\n"
+
+
 def test_interruption_has_its_own_exit_code(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

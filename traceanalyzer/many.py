@@ -28,7 +28,7 @@ from traceanalyzer.analyses.steps.find import find_steps
 from traceanalyzer.classify.rules import RuleTable
 from traceanalyzer.errors import UnreadableError, UsageError
 from traceanalyzer.ingest.gather import Home, gather
-from traceanalyzer.ingest.reader import Paths, read
+from traceanalyzer.ingest.reader import Paths, need_events, read
 from traceanalyzer.ingest.source import Progress
 from traceanalyzer.ingest.spread import Lost, spread
 from traceanalyzer.notes import Note
@@ -87,12 +87,13 @@ def imbalance_of(
     `reading` are the other arguments of `read`. `near` asks for the collective that cost most, close up.
 
     A file whose worker dies is tried again, and one that cannot be read is left out with a note. Raises what `read`
-    raises.
+    raises, and `UnreadableError` where damage left no event in any file.
     """
     work = partial(_part, marker=marker, rules=rules)
     gathered = gather(
         paths, work, tables=_TABLES, executor=executor, jobs=jobs, cache=cache, progress=progress, **reading
     )
+    need_events(gathered.head)
     parts = [
         replace(part, source=source, facts={**part.facts, "source": source})
         for source, own in gathered.results.items()

@@ -21,6 +21,6 @@ def command(inputs: options.Inputs, limit: int | None, explain: bool, printer: o
     from traceanalyzer.ingest.engines import choose
     from traceanalyzer.reports import info as report
 
-    trace = inputs.read("kernels", "launches")
+    trace = inputs.read("kernels", "launches", described=True)
     answer = report.build(trace, limit=printer.limit(limit), explain=explain, engine=choose().name)
     printer.show(answer, notes=False)

@@ -93,21 +93,29 @@ class Inputs:
         """Other traces, read and narrowed alike."""
         return replace(self, paths=tuple(paths))
 
-    def read(self, *tables: str) -> Trace:
-        """Read these event tables and narrow them to what was asked for."""
+    def read(self, *tables: str, described: bool = False) -> Trace:
+        """Read these event tables and narrow them to what was asked for.
+
+        Where damage left no event in any file there is no answer: that is an error, but for a command that describes
+        files (`described`).
+        """
         from traceanalyzer.analyses.select import select
         from traceanalyzer.cli.progress import reading
-        from traceanalyzer.ingest.reader import read
+        from traceanalyzer.ingest.reader import need_events, read
 
         with reading(self.paths, quiet=is_quiet()) as progress:
             trace = read(self.paths, tables=tables, progress=progress, **self.reading)
+        if not described:
+            need_events(trace)
         return select(trace, **self.selection) if any(self.selection.values()) else trace
 
     def read_beside(self, path: Path, *tables: str) -> Trace:
         """Read these event tables of another file (or folder), all of it, in the same way."""
-        from traceanalyzer.ingest.reader import read
+        from traceanalyzer.ingest.reader import need_events, read
 
-        return read([str(path)], tables=tables, **self.reading)
+        trace = read([str(path)], tables=tables, **self.reading)
+        need_events(trace)
+        return trace
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 from traceanalyzer.errors import NotATraceError, UnreadableError
 from traceanalyzer.ingest.finder import Finder
 from traceanalyzer.ingest.later import Head, HeadFinder, LaterTraces, ReadAgainError, find_head
-from traceanalyzer.ingest.losses import Losses
+from traceanalyzer.ingest.losses import REST_KEPT, Losses
 from traceanalyzer.ingest.repair import KINDS, LONGEST_ENTRY, NeedsMoreText, Repaired, repair
 from traceanalyzer.ingest.source import Text
 from traceanalyzer.ingest.values import ExactDecoder, all_without_half_characters
@@ -710,7 +710,7 @@ class Document:
 
     def _cut(self, how: str) -> None:
         if not self._said_cut:
-            self._losses.add("json-cut", f"the JSON text {how}; every whole event before that was kept")
+            self._losses.add("json-cut", f"the JSON text {how}{REST_KEPT}")
         self._said_cut, self.whole = True, False
 
     # -- the end, and what follows it -----------------------------------------------------------------------------

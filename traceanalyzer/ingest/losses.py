@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from traceanalyzer.notes import Level, Note
 
+#: What notes on a cut end with: true of every file, and no comfort where there was no such event.
+REST_KEPT = "; every whole event before that was kept"
+
 
 @dataclass
 class _Loss:

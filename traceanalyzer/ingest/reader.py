@@ -25,6 +25,7 @@ from traceanalyzer.ingest.identity import (
     label_of_pid,
 )
 from traceanalyzer.ingest.load import LoadedFile, load
+from traceanalyzer.ingest.losses import REST_KEPT
 from traceanalyzer.ingest.parallel import map_files
 from traceanalyzer.ingest.public import public
 from traceanalyzer.ingest.raw import ALL_TABLES
@@ -34,6 +35,7 @@ from traceanalyzer.ingest.source import Progress
 from traceanalyzer.ingest.values import printable, to_text
 from traceanalyzer.notes import Note
 from traceanalyzer.store import Store, default_store
+from traceanalyzer.text import counted
 from traceanalyzer.trace import Trace
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -163,6 +165,25 @@ def refuse_damage(file: LoadedFile) -> None:
     for note in file.about.notes:
         if note.level != "info":
             raise UnreadableError(file.path, f"{note.message} [{note.code}: {note.count}]")
+
+
+def need_events(trace: Trace) -> None:
+    """Raise `UnreadableError` where damage left no event in any file: an answer about nothing would look like one.
+
+    Whole files that hold no events are in order. `read` lets through both: what stands around the events is known.
+    """
+    ranks = trace.ranks.select("path", "events", "whole")
+    damaged = ranks.filter(~pl.col("whole"))
+    if damaged.is_empty() or ranks["events"].sum():
+        return
+    path = damaged["path"][0]
+    grave = trace.notes.filter(pl.col("level") != "info")
+    reasons = grave.filter(pl.col("path") == path)["message"]
+    reason = reasons[0].removesuffix(REST_KEPT) if len(reasons) else "is cut or damaged"
+    refused_too = grave.filter(pl.col("code") == "unreadable")["path"]
+    others = len({*ranks["path"], *refused_too} - {path})
+    nor = f", nor from {counted(others, 'more file')}" if others else ""
+    raise UnreadableError(path, f"{reason}; no event could be read{nor}")
 
 
 def info_of(file: LoadedFile, rank_regex: str | None) -> FileInfo:
