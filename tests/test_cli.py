@@ -668,3 +668,18 @@ def test_cache_shows_verifies_and_clears_the_store(
     assert capsys.readouterr().out.startswith("removed ")
     cli.main(["cache", "info"])
     assert "nothing is stored" in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------------------------------ shared options
+
+
+@pytest.mark.parametrize("command", ["top-kernels", "classes", "occupancy"])
+def test_kernels_are_chosen_by_name_and_class_alike(run: Run, folder: Path, command: str) -> None:
+    def kernels(*chosen: str) -> set[str]:
+        return {row["kernel"] for row in run(command, folder, "--format", "json", *chosen).json["rows"]}
+
+    assert kernels() == {"gemm_a", "gemm_b", "norm"}
+    assert kernels("--class", "gemm") == {"gemm_a", "gemm_b"}
+    assert kernels("--class", "attention, norm") == kernels("--class", "attention", "--class", "norm") == {"norm"}
+    assert kernels("--filter", "_b$|norm", "--class", "gemm,norm") == {"gemm_b", "norm"}
+    assert kernels("--filter", "_b$", "--class", "norm") == set()

@@ -15,15 +15,7 @@ if TYPE_CHECKING:
 
 @click.command("classes", epilog="Example: traceanalyze classes run/ --class communication")
 @options.trace_inputs("runs", "ranks", "devices", "streams", "between_ns")
-@click.option("--filter", "pattern", metavar="REGEX", help="Only kernels whose full name matches.")
-@click.option(
-    "--class",
-    "classes",
-    type=options.labels,
-    multiple=True,
-    metavar="NAME",
-    help="Only kernels of this class of work (other, communication, ...); may be repeated.",
-)
+@options.kernel_filters
 @options.limit
 @click.option(
     "--sort",
@@ -38,7 +30,7 @@ if TYPE_CHECKING:
 def command(
     inputs: options.Inputs,
     pattern: str | None,
-    classes: tuple[tuple[str, ...], ...],
+    classes: tuple[str, ...],
     limit: int | None,
     sort: AuditSort,
     rules: RuleTable,
@@ -54,11 +46,10 @@ def command(
     from traceanalyzer.reports import classes as report
 
     trace = inputs.read("kernels")
-    wanted = [name for names in classes for name in names]
     everything = analysis.classes(trace, sort=sort, rules=rules)
     rows = everything
-    if pattern is not None or wanted:
-        rows = analysis.classes(trace, filter=pattern, classes=wanted, sort=sort, rules=rules)
+    if pattern is not None or classes:
+        rows = analysis.classes(trace, filter=pattern, classes=classes, sort=sort, rules=rules)
     shares = analysis.unclassified(everything)
     limit = printer.limit(limit)
-    printer.show(report.build(trace, rows, shares, filter=pattern, wanted=wanted, limit=limit, explain=explain))
+    printer.show(report.build(trace, rows, shares, filter=pattern, wanted=classes, limit=limit, explain=explain))

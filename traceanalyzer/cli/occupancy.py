@@ -26,17 +26,7 @@ if TYPE_CHECKING:
     help="One row per kernel and launch shape (grid, block, registers, shared memory), or per kernel.",
 )
 @click.option("--gpu", metavar="NAME", help="How the same launches would sit on another GPU ('RTX PRO 6000').")
-@click.option(
-    "--filter", "pattern", metavar="REGEX", help="Only kernels whose full name matches; shares stay as they are."
-)
-@click.option(
-    "--class",
-    "classes",
-    type=options.labels,
-    multiple=True,
-    metavar="NAME",
-    help="Only kernels of this class of work (attention, gemm, ...); may be repeated. Shares stay as they are.",
-)
+@options.kernel_filters
 @options.limit
 @click.option(
     "--sort",
@@ -54,7 +44,7 @@ def command(
     by: LaunchBy,
     gpu: str | None,
     pattern: str | None,
-    classes: tuple[tuple[str, ...], ...],
+    classes: tuple[str, ...],
     limit: int | None,
     sort: OccupancySort,
     rules: RuleTable,
@@ -75,10 +65,9 @@ def command(
     if gpu is not None:
         gpus.find(gpu)  # a mistake in its name shows before any file is read
     trace = inputs.read("kernels")
-    wanted = [name for names in classes for name in names]
 
     def rows(by: LaunchBy) -> pl.DataFrame:
-        return analysis.occupancy(trace, by=by, gpu=gpu, filter=pattern, classes=wanted, sort=sort, rules=rules)
+        return analysis.occupancy(trace, by=by, gpu=gpu, filter=pattern, classes=classes, sort=sort, rules=rules)
 
     launches = rows("launch")
     per_kernel = rows("kernel") if by == "kernel" or plot else launches
@@ -91,7 +80,7 @@ def command(
             gpu=gpu,
             sort=sort,
             filter=pattern,
-            classes=wanted,
+            classes=classes,
             limit=printer.limit(limit),
             explain=explain,
         )

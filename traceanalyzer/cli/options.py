@@ -295,6 +295,32 @@ def class_rules(command: Command) -> Command:
     )
 
 
+def kernel_filters(command: Command) -> Command:
+    """--filter and --class; the command gets `pattern`, as it was given or None, and the names of `classes`."""
+
+    @functools.wraps(command)
+    def with_classes(*args: Any, classes: tuple[tuple[str, ...], ...], **values: Any) -> Any:
+        return command(*args, classes=_flat(classes), **values)
+
+    return _with_options(
+        with_classes,
+        click.option(
+            "--filter",
+            "pattern",
+            metavar="REGEX",
+            help="Only kernels whose full name matches; shares stay as they are.",
+        ),
+        click.option(
+            "--class",
+            "classes",
+            type=labels,
+            multiple=True,
+            metavar="NAME",
+            help="Only kernels of this class of work (attention, gemm, ...); may be repeated. Shares stay as they are.",
+        ),
+    )
+
+
 def limit(command: Command) -> Command:
     """--limit; `Printer.limit` gives it its default."""
     return _with_options(

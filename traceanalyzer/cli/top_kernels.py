@@ -33,17 +33,7 @@ HOST_TABLES = ("launches", "ops", "annotations", "python_calls", "flows")
     metavar="FILE",
     help="A trace of the capture of the graphs that are replayed: it knows their operators, modules and shapes.",
 )
-@click.option(
-    "--filter", "pattern", metavar="REGEX", help="Only kernels whose full name matches; shares stay as they are."
-)
-@click.option(
-    "--class",
-    "classes",
-    type=options.labels,
-    multiple=True,
-    metavar="NAME",
-    help="Only kernels of this class of work (attention, gemm, ...); may be repeated. Shares stay as they are.",
-)
+@options.kernel_filters
 @options.limit
 @click.option(
     "--sort",
@@ -58,7 +48,7 @@ def command(
     by: By,
     capture: Path | None,
     pattern: str | None,
-    classes: tuple[tuple[str, ...], ...],
+    classes: tuple[str, ...],
     limit: int | None,
     sort: Sort | None,
     rules: RuleTable,
@@ -79,11 +69,10 @@ def command(
     tables = HOST_TABLES if by in ORIGINS else ()
     trace = inputs.read("kernels", *tables)
     captured = inputs.read_beside(capture, "kernels", *tables) if capture else None
-    wanted = [name for names in classes for name in names]
     rows = top_kernels(
-        trace, by=by, filter=pattern, classes=wanted, sort=sort, rules=rules, capture=captured, explain=explain
+        trace, by=by, filter=pattern, classes=classes, sort=sort, rules=rules, capture=captured, explain=explain
     )
     limit = printer.limit(limit)
     printer.show(
-        report.build(trace, rows, by=by, sort=sort, filter=pattern, classes=wanted, limit=limit, explain=explain)
+        report.build(trace, rows, by=by, sort=sort, filter=pattern, classes=classes, limit=limit, explain=explain)
     )
