@@ -382,6 +382,8 @@ def test_output_survives_a_terminal_without_unicode(folder: Path) -> None:
         (["top-kernels", "FOLDER", "--by", "clas"], 2, "'clas' is not one of"),
         (["top-kernels", "FOLDER", "--limt", "3"], 2, "No such option"),
         (["top-kernels", "FOLDER", "--limit", "-1"], 2, "--limit"),
+        (["top-kernels", "FOLDER", "--sort", "self"], 2, "--sort self goes with --by op, module, annotation; by"),
+        (["top-kernels", "FOLDER", "--by", "shape", "--sort", "self"], 2, "own: --sort total"),
         (["top-kernels", "FOLDER", "--filter", "("], 2, "'(' is no regular expression"),
         (["top-kernels", "FOLDER", "--rank", "9"], 2, "no rank 9 in these files; ranks: 0-1"),
         (["top-kernels", "FOLDER", "--rank", "x"], 2, "'x' is no list of ranks"),

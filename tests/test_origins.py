@@ -61,6 +61,14 @@ def test_a_wrapper_has_a_total_and_nothing_of_its_own() -> None:
     assert rows["reason"].to_list() == [None, "no-correlation", None]
 
 
+def test_groups_that_lie_in_each_other_are_ordered_by_what_is_their_own_or_by_all_that_is_in_them() -> None:
+    whole = trace([op("aten::outer", at=0, dur=200), *linear(1, 1), *linear(100, 2), kernel("lost", at=300, dur=15)])
+    by_self, by_total = ta.top_kernels(whole, by="op", sort="self"), ta.top_kernels(whole, by="op", sort="total")
+    assert by_self["group"].to_list() == ["aten::addmm", None, "aten::linear", "aten::outer"]
+    assert by_total["group"].to_list() == ["aten::addmm", "aten::linear", "aten::outer", None]
+    assert by_self.equals(ta.top_kernels(whole, by="op"))
+
+
 def test_a_kernel_counts_once_in_an_operator_that_calls_itself() -> None:
     events = [
         op("aten::copy_", at=0, dur=50), op("aten::to", at=1, dur=40), op("aten::copy_", at=2, dur=30),

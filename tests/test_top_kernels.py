@@ -226,6 +226,12 @@ def test_rules_are_files_too(tmp_path: Path) -> None:
             {"sort": "mena"},
             "sort: 'mena' is not one of total, self, count, mean, p50, p99, ",
         ),
+        (
+            top_kernels,
+            Trace.empty(),
+            {"sort": "self"},
+            "sort: 'self' goes with by op, module, annotation; by name all time is a row's own: sort by total",
+        ),
         (top_kernels, Trace.empty(), {"classes": "nrm"}, "class: 'nrm' is not one of attention, moe, "),
         (top_kernels, Trace.empty(), {"filter": 7}, "7 is no regular expression"),
         (device_time, "run/", {}, "device_time takes a Trace, as read(PATH) gives it, or its kernels"),
@@ -254,7 +260,7 @@ def test_names_that_shorten_alike_are_one_group_and_share_no_kernel_name() -> No
     assert rows["group"].n_unique() == rows.height
 
 
-@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("sort", [sort for sort in SORTS if sort != "self"])
 def test_every_sort_puts_the_largest_first_but_names_in_order(sort: Any) -> None:
     events = [kernel("a", at=0, dur=9, grid=None), *(kernel("b", at=at, dur=2) for at in (10, 20))]
     first = top_kernels(trace(events), sort=sort)["kernel"][0]

@@ -14,6 +14,7 @@ from traceanalyzer.analyses.ratio import ratio, rounded_mean
 from traceanalyzer.analyses.sm_fill import sm_fill, with_blocks_and_sms
 from traceanalyzer.choices import BYS, NESTED, ORIGINS, SORTS, By, Sort
 from traceanalyzer.classify.rules import CLASSES, RuleTable
+from traceanalyzer.errors import UsageError
 from traceanalyzer.text import natural_key
 from traceanalyzer.trace import Trace
 
@@ -78,7 +79,7 @@ def top_kernels(
     a group holds several kernels, what they do not share (`kernel`, `short_name`, `class`, `blocks`) is null.
     By op, module and annotation a kernel is in every group around its launch call, and `self_ns` is of the innermost
     alone; by stack and shape it is in one. Where it is in none, `group` is null and `reason` says why (see `origins`).
-    `capture` is the trace of the capture of the graphs that the trace replays.
+    `sort` "self" is for those three. `capture` is the trace of the capture of the graphs that the trace replays.
     `explain` adds the `rule` that gave the class. Where durations of the trace, of whatever kind, cannot be true (see
     `impossible_in`), `clipped_total_ns` stands beside `total_ns`.
     """
@@ -86,6 +87,10 @@ def top_kernels(
     need_choice("by", by, BYS)
     sort = sort or default_sort(by)
     need_choice("sort", sort, SORTS)
+    if sort == "self" and by not in NESTED:
+        raise UsageError(
+            f"sort: 'self' goes with by {', '.join(NESTED)}; by {by} all time is a row's own: sort by total"
+        )
     pattern = compiled(filter)
     wanted = labels("classes", classes)
     for each in wanted:
@@ -231,5 +236,4 @@ def _in_order(rows: pl.DataFrame, sort: Sort, by: By) -> pl.DataFrame:
     names = ["kernel"] if by == "name" else [name for name in ("group", "reason") if name in rows.columns]
     if sort == "name":
         return rows.sort(place, *names, nulls_last=by in ORIGINS)
-    column = SORTED_BY[sort] if SORTED_BY[sort] in rows.columns else "total_ns"
-    return rows.sort(place, column, *names, descending=[False, True, *(False for _ in names)], nulls_last=True)
+    return rows.sort(place, SORTED_BY[sort], *names, descending=[False, True, *(False for _ in names)], nulls_last=True)

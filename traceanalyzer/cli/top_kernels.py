@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from traceanalyzer.choices import BYS, ORIGINS, SORTS, By, Sort
+from traceanalyzer.choices import BYS, NESTED, ORIGINS, SORTS, By, Sort
 from traceanalyzer.cli import options
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ HOST_TABLES = ("launches", "ops", "annotations", "python_calls", "flows")
 @click.option(
     "--sort",
     type=click.Choice(SORTS),
-    help="Largest first; names in order. Default: total; self where groups lie in each other (op, module, annotation).",
+    help="Largest first; names in order. Default: total; by op, module and annotation, whose groups lie in each other, "
+    "self, which is for these alone.",
 )
 @options.class_rules
 @click.option("--explain", is_flag=True, help="Say what every figure means, and which rule gave each class.")
@@ -66,6 +67,10 @@ def command(
 
     if capture and (by not in ORIGINS or by == "annotation"):
         raise click.UsageError("--capture tells operators; it goes with --by op, module, stack or shape")
+    if sort == "self" and by not in NESTED:
+        raise click.UsageError(
+            f"--sort self goes with --by {', '.join(NESTED)}; by {by} all time is a row's own: --sort total"
+        )
     tables = HOST_TABLES if by in ORIGINS else ()
     trace = inputs.read("kernels", *tables)
     captured = inputs.read_beside(capture, "kernels", *tables) if capture else None
