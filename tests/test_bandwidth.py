@@ -8,20 +8,21 @@ from typing import Any
 
 import polars as pl
 import pytest
-from builders import Event, kernel, launch, memcpy, memset, op, trace
+from builders import Event, kernel, launch, memcpy, memset, op, trace, write_trace
 from hypothesis import given
 from shared import CORPUS, corpus_folders, needs_corpus
 from strategies import traces_of_ranks
 
 import traceanalyzer as ta
 from traceanalyzer.analyses.bandwidth import bandwidth, roofs
+from traceanalyzer.cli import main
 from traceanalyzer.errors import UsageError
 from traceanalyzer.hardware.rates import Rates, load_rates, rates_of
 from traceanalyzer.trace import Trace
 
 SAMPLES = Path(__file__).parent.parent / "sample_traces"
 H200 = {"id": 0, "name": "NVIDIA H200", "numSms": 132}
-COPY = {
+COPY: dict[str, Any] = {
     "Input Dims": [[1000, 1000], [1000, 1000], []],
     "Input type": ["c10::BFloat16", "float", "Scalar"],
 }
@@ -99,6 +100,98 @@ def test_what_is_unknown_says_why(events: list[Event], source: str) -> None:
     row = only(events)
     assert row["source"] == source
     assert [row[name] for name in ("bytes", "flops", "gb_per_s", "tflop_per_s", "share_of_roof", "bound")] == [None] * 6
+
+
+def replayed(*kernels: tuple[str, float], at: float, number: int) -> list[Event]:
+    """A replay of a graph of kernels that take so long."""
+    call = launch("cudaGraphLaunch", at=at, dur=1, correlation=number)
+    places = [at + 10 + 20 * place for place in range(len(kernels))]
+    return [
+        call,
+        *(kernel(name, at=at, dur=dur, correlation=number) for at, (name, dur) in zip(places, kernels, strict=True)),
+    ]
+
+
+def capture_of(*operators: tuple[str, list[str], dict[str, Any]], says_names: bool = False) -> Trace:
+    """A capture of operators that put these kernels into a graph, by calls that say so or do not."""
+    events: list[Event] = [launch("cudaStreamBeginCapture", at=0, dur=1, correlation=900)]
+    for place, (name, kernels, arguments) in enumerate(operators):
+        at = 100 * (place + 1)
+        events.append(op(name, at=at, dur=90, **arguments))
+        for number, kernel_name in enumerate(kernels):
+            call = launch("hipLaunchKernel", at=at + 1 + number, dur=0.5, correlation=at + number)
+            call["args"] |= {"kernel": kernel_name} if says_names else {}
+            events.append(call)
+    return trace(events)
+
+
+PRODUCT: dict[str, Any] = {"Input Dims": [[64, 64]] * 2, "Input type": ["float"] * 2}
+
+
+def test_a_capture_tells_the_work_of_every_replay() -> None:
+    """Two replays of a cast of 6 MB, in 2 us and in 4, and of a product of 49,152 bytes in two kernels."""
+    graph = [("cast", 2.0), ("gemm", 3.0), ("splitk", 1.0)], [("cast", 4.0), ("gemm", 5.0), ("splitk", 1.0)]
+    replays = _on([*replayed(*graph[0], at=0, number=1), *replayed(*graph[1], at=200, number=2)], [H200])
+    capture = capture_of(("aten::copy_", ["cast"], COPY), ("aten::mm", ["gemm", "splitk"], PRODUCT))
+    cast, product = bandwidth(replays, capture=capture).sort("kernel").to_dicts()
+    assert (cast["op"], cast["count"], cast["bytes"], cast["total_ns"]) == ("aten::copy_", 2, 12_000_000, 6_000)
+    assert (cast["gb_per_s"], cast["source"]) == (2000.0, "shapes: cast")
+    assert cast["share_of_roof"] == pytest.approx(2000 / 4800)
+    assert [product[name] for name in ("kernel", "count", "total_ns", "bytes")] == ["gemm", 2, 10_000, 2 * 49_152]
+    shapes = bandwidth(replays, capture=capture, by_shape=True).sort("kernel")["shapes"].to_list()
+    assert shapes == [json.dumps(COPY["Input Dims"]), json.dumps(PRODUCT["Input Dims"])]
+    alone = bandwidth(replays)
+    assert set(alone["source"]) == {"unknown: replayed by a graph (--capture FILE)"}
+    assert alone["total_ns"].sum() == cast["total_ns"] + product["total_ns"]
+
+
+def test_operators_beside_a_replay_keep_their_own_shapes() -> None:
+    """Row 0 of the operators is one thing in the trace and another in the capture."""
+    small = {**COPY, "Input Dims": [[10], [10], []]}
+    mixed = _on([*launched("aten::add", 9, at=0, dur=1, **small), *replayed(("cast", 2.0), at=50, number=1)], [H200])
+    rows = bandwidth(mixed, capture=capture_of(("aten::copy_", ["cast"], COPY)))
+    assert {row["op"]: row["bytes"] for row in rows.to_dicts()} == {"aten::copy_": 6_000_000, "aten::add": 100}
+
+
+def test_work_of_which_only_a_part_was_found_is_unknown() -> None:
+    """The graph holds one kernel named splitk more than the capture: whose they are nobody knows."""
+    replay = _on(replayed(("gemm", 3.0), ("splitk", 1.0), ("splitk", 1.0), ("cast", 2.0), at=0, number=1), [H200])
+    operators = ("aten::mm", ["gemm", "splitk"], PRODUCT), ("aten::copy_", ["cast"], COPY)
+    rows = bandwidth(replay, capture=capture_of(*operators, says_names=True))
+    assert {row["kernel"]: (row["bytes"], row["source"]) for row in rows.to_dicts()} == {
+        "gemm": (None, "unknown: replayed by a graph, and the capture does not know all kernels of the operator"),
+        "splitk": (None, "unknown: replayed by a graph (--capture FILE)"),
+        "cast": (6_000_000, "shapes: cast"),
+    }
+    assert rows["total_ns"].sum() == 7_000
+
+
+@needs_corpus
+def test_the_projections_of_tl_sglang() -> None:
+    """36 layers multiply [32, 4096] by [4096, 24576] in BF16: 203 MB a time, 57 % of what an MI300X can move."""
+    replay = ta.read(CORPUS / "tl-sglang-decode/sglang_Qwen3-8B_decode.json.gz", cache=False)
+    capture = ta.read(CORPUS / "tl-sglang-decode/bs_32_rank0.json.gz", cache=False)
+    rows = bandwidth(replay, by_shape=True, capture=capture)
+    first = rows.row(0, named=True)
+    assert (first["shapes"], first["count"]) == ("[[32, 4096], [4096, 24576]]", 36)
+    assert first["bytes"] == 36 * 2 * (32 * 4096 + 4096 * 24576 + 32 * 24576)
+    assert first["share_of_roof"] == pytest.approx(first["bytes"] / 5300 / first["total_ns"])
+    assert rows["total_ns"].sum() == bandwidth(replay)["total_ns"].sum() == replay.kernels["duration_ns"].sum()
+
+
+def test_the_command_takes_a_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    replay = write_trace(tmp_path / "replay.json", replayed(("cast", 2.0), at=0, number=1))
+    calls = [
+        launch("cudaStreamBeginCapture", at=0, dur=1, correlation=900),
+        op("aten::copy_", at=100, dur=90, **COPY),
+        launch(at=101, dur=1, correlation=7),
+    ]
+    capture = write_trace(tmp_path / "capture" / "graph.json", calls)
+    assert main(["bandwidth", str(replay), "--capture", str(capture), "--format", "json", "--no-cache"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["op"], row["bytes"], row["gb_per_s"]) == ("aten::copy_", 6_000_000, 3000.0)
+    assert main(["bandwidth", str(replay), "--no-cache"]) == 0
+    assert "100.0% of the time unknown: replayed by a graph (--capture FILE)" in capsys.readouterr().out
 
 
 def test_a_device_that_nobody_knows_has_rates_but_no_roof() -> None:

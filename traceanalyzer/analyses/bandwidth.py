@@ -1,8 +1,9 @@
 """How fast bytes move and operations are done: what the shapes say a kernel had to do, over the time that it took.
 
 The work of a kernel is that of the operator that launched it (see `costs`), the recorded size of a copy or set, or the
-message of a collective. An operator that launched several kernels did its work in all of them together: they are one
-row, under the name of the one that took longest. What is not known has no figure, and `source` says why.
+message of a collective. Kernels of a replayed graph have the operator that the trace of its capture knows, called once
+a replay. An operator that launched several kernels did its work in all of them together: they are one row, under the
+name of the one that took longest. What is not known has no figure, and `source` says why.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from traceanalyzer.analyses.arguments import need_trace
 from traceanalyzer.analyses.costs import cost_of, parse_call
 from traceanalyzer.analyses.described import with_description
 from traceanalyzer.analyses.labels import label
-from traceanalyzer.analyses.links import link
+from traceanalyzer.analyses.links import kernels_put, link
 from traceanalyzer.analyses.ratio import ratio
 from traceanalyzer.analyses.stretch import need_whole
 from traceanalyzer.classify.rules import RuleTable
@@ -42,11 +43,12 @@ DEFINITIONS = {
 _UNLINKED = {
     "no-correlation": "unknown: the record has no id of a launch call",
     "no-launch": "unknown: no launch call recorded (ProfilerActivity.CPU)",
-    "graph-replay": "unknown: replayed by a graph",
+    "graph-replay": "unknown: replayed by a graph (--capture FILE)",
     "no-operators": "unknown: no operators recorded (ProfilerActivity.CPU)",
     "outside": "unknown: launched outside of every operator",
 }
 _NO_SHAPES = "unknown: no shapes recorded (record_shapes=True)"
+_IN_PART = "unknown: replayed by a graph, and the capture does not know all kernels of the operator"
 _NO_RULE = "unknown: bytes of this operator are not known from its shapes"
 #: Bytes that a rank sends for each byte of the larger of its buffers, times n / (n - 1): what the links have to carry
 #: at least, whatever the algorithm (as nccl-tests counts its bus bandwidth).
@@ -69,17 +71,23 @@ _ORDER = (
 
 
 def bandwidth(
-    trace: Trace, *, by_shape: bool = False, rates: RateTable = (), rules: RuleTable | None = None
+    trace: Trace,
+    *,
+    by_shape: bool = False,
+    rates: RateTable = (),
+    rules: RuleTable | None = None,
+    capture: Trace | None = None,
 ) -> pl.DataFrame:
     """One row per kernel name, operator and source of the figures of a run, the largest first; see `DEFINITIONS`.
 
     `by_shape` splits rows by the shapes of the inputs (`shapes`). Copies and sets are rows like kernels. `rates` are
-    devices of the user's that count before the table of this package, `rules` class rules likewise.
+    devices of the user's that count before the table of this package, `rules` class rules likewise. `capture` is
+    the trace of the capture of the graphs that the trace replays: it tells the shapes of their operators.
     """
     need_trace(trace, "bandwidth")
     need_whole(trace, "bandwidth")
-    activity = _activity(trace)
-    pieces = pl.concat([_own_work(activity), _operator_work(activity, trace)], how="diagonal")
+    activity = _activity(trace, capture)
+    pieces = pl.concat([_own_work(activity), _operator_work(activity, trace, capture)], how="diagonal")
     pieces = _with_least_time(pieces, trace, rates)
     labels = label(trace.kernels.select("kind", "name"), rules).select("kind", "name", "short_name", "class")
     key = ["run", "kind", "name", "op", *(["shapes"] if by_shape else []), "source_of"]
@@ -114,10 +122,18 @@ def _part(name: str | None, sms: int | None, rates: RateTable) -> Rates | None:
 # ------------------------------------------------------------------------------------------ the pieces of work
 
 
-def _activity(trace: Trace) -> pl.DataFrame:
-    """All device activity with its operator and, for collectives, what a rank sends."""
+def _activity(trace: Trace, capture: Trace | None) -> pl.DataFrame:
+    """All device activity with its operator and, for collectives, what a rank sends.
+
+    `replay` is the launch call of a kernel whose operator (`op`) is a row of the capture's table; null for others.
+    """
     kernels = trace.kernels.select("source", "kind", "name", "device", "start_ns", "duration_ns", size="bytes")
-    links = link(trace).select("op", op_name=pl.col("op_name").cast(pl.String), reason=pl.col("reason").cast(pl.String))
+    links = link(trace, capture=capture).select(
+        "op",
+        replay=pl.when(pl.col("evidence") == "capture").then("launch"),
+        op_name=pl.col("op_name").cast(pl.String),
+        reason=pl.col("reason").cast(pl.String),
+    )
     activity = pl.concat([kernels, links], how="horizontal").filter(pl.col("duration_ns") >= 0)
     key = ["source", "name", "start_ns", "duration_ns"]
     return activity.join(_messages(trace), on=key, how="left", nulls_equal=True, maintain_order="left")
@@ -162,18 +178,18 @@ def _own_work(activity: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _operator_work(activity: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Work of operators: one row per call whose cost is known, one per kernel of the others."""
+def _operator_work(activity: pl.DataFrame, trace: Trace, capture: Trace | None) -> pl.DataFrame:
+    """Work of operators: one row per call (or replay of it) whose cost is known, one per kernel of the others."""
     of_ops = activity.filter((pl.col("kind") == "kernel") & pl.col("bus_bytes").is_null() & pl.col("op").is_not_null())
-    inputs = trace.scan("ops").select("name", *_SHAPES).with_row_index("op").collect()
-    calls = of_ops.select("op").unique().join(inputs, on="op", how="left")
-    known = calls.join(_costs(calls), on=["name", *_SHAPES], how="left", nulls_equal=True).rename({"name": "op_of"})
-    work = of_ops.join(known, on="op", how="left", maintain_order="left")
+    replayed = pl.col("replay").is_not_null()
+    work = _with_costs(of_ops.filter(~replayed), trace)
+    if capture is not None:
+        work = pl.concat([work, _only_whole(_with_costs(of_ops.filter(replayed), capture), capture)])
     alike = pl.col("bytes").is_not_null()
     together = (
         work.filter(alike)
         .sort("duration_ns", descending=True, maintain_order=True)
-        .group_by("op", "device", maintain_order=True)
+        .group_by("op", "replay", "device", maintain_order=True)
         .agg(
             pl.col("source", "kind", "name", "op_name", "input_dims", *_WORK).first(),
             total_ns=pl.col("duration_ns").sum(),
@@ -184,6 +200,32 @@ def _operator_work(activity: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     rows = pl.concat([together.select(columns), apart.select(columns)])
     return rows.rename({"op_name": "op", "input_dims": "shapes"}).with_columns(
         pl.col("shapes").cast(pl.String), count=pl.lit(1, pl.Int64)
+    )
+
+
+def _with_costs(of_ops: pl.DataFrame, told: Trace) -> pl.DataFrame:
+    """The kernels with the inputs and the cost of their operators, rows of the trace that tells them."""
+    inputs = told.scan("ops").select("name", *_SHAPES).with_row_index("op").collect()
+    calls = of_ops.select("op").unique().join(inputs, on="op", how="left")
+    known = calls.join(_costs(calls), on=["name", *_SHAPES], how="left", nulls_equal=True).rename({"name": "op_of"})
+    return of_ops.join(known, on="op", how="left", maintain_order="left")
+
+
+def _only_whole(work: pl.DataFrame, capture: Trace) -> pl.DataFrame:
+    """Without costs where fewer kernels of an operator were found in a replay than it put into the graph: the work of
+    all would stand over the time of a part."""
+    found = work.group_by("op", "replay").agg(found=pl.len())
+    whole = found.join(kernels_put(capture), on="op", how="left").select(
+        "op", "replay", whole=(pl.col("found") >= pl.col("put")).fill_null(value=False)
+    )
+    unknown = {"bytes": None, "flops": None, "precision": None, "on_device": False, "source_of": _IN_PART}
+    claimed = pl.col("whole") | pl.col("bytes").is_null()
+    return (
+        work.join(whole, on=["op", "replay"], how="left", maintain_order="left")
+        .with_columns(
+            pl.when(claimed).then(name).otherwise(pl.lit(value)).alias(name) for name, value in unknown.items()
+        )
+        .drop("whole")
     )
 
 

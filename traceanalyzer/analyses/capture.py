@@ -28,8 +28,8 @@ def captured(trace: Trace, calls: pl.DataFrame, capture: Trace) -> pl.DataFrame:
     `calls` is what `launched` says of the trace. Of several captured graphs, each replay is taken for the one of which
     it matches most kernels; among equals, of the same rank, then the first.
     """
-    nodes, replayed = _nodes(capture), _replayed(trace, calls)
-    labels = _labelled(nodes, replayed)
+    put, replayed = nodes(capture), _replayed(trace, calls)
+    labels = _labelled(put, replayed)
     graphs = labels[0].group_by("graph", "label", "rank").agg(count=pl.len())
     replays = labels[1].group_by("replay", "label", "named", "rank").agg(count=pl.len())
     named = labels[0].select("graph", "named").unique()
@@ -48,7 +48,7 @@ def captured(trace: Trace, calls: pl.DataFrame, capture: Trace) -> pl.DataFrame:
     return pairs.select("kernel", "call").sort("kernel")
 
 
-def _nodes(capture: Trace) -> pl.DataFrame:
+def nodes(capture: Trace) -> pl.DataFrame:
     """The calls that were captured, in order: `graph` (a number), `call`, `kind`, `kernel` (a name, where known)."""
     calls = capture.scan("launches").select("source", "rank", "name", "pid", "tid", "start_ns", "kernel").collect()
     started = launched(capture).select(call="launch").drop_nulls().unique()

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from traceanalyzer.analyses.arguments import need_trace
-from traceanalyzer.analyses.capture import captured
+from traceanalyzer.analyses.capture import captured, nodes
 from traceanalyzer.analyses.launched import as_rows, by_number, gathered, launched, may_repeat
 from traceanalyzer.analyses.nesting import NONE, TOLERANCE_NS, Ints, at, nearest, nest, outermost
 from traceanalyzer.schema import Column, Table
@@ -134,6 +134,15 @@ def captured_links(trace: Trace, capture: Trace) -> Linked:
     unknown = pl.lit(None, pl.Int64)
     there = there.with_columns(source="call_source", launch="call", launch_delay_ns=unknown, site_ns=unknown)
     return _link(capture, there, np.full(there.height, NONE, np.int64))
+
+
+def kernels_put(capture: Trace) -> pl.DataFrame:
+    """How many kernels each operator put into a graph that was captured: `op` (row of `ops`, the innermost), `put`."""
+    threads = _threads(capture)
+    host = _host_spans(capture, threads)
+    calls = nodes(capture).filter(pl.col("kind") == "kernel")["call"]
+    _, op = _around(host["ops"], host["launches"].take(_rows(calls)))
+    return pl.DataFrame({"op": _column("op", op)}).drop_nulls().group_by("op").agg(put=pl.len())
 
 
 def _link(trace: Trace, calls: pl.DataFrame, by_id: Ints) -> Linked:

@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from traceanalyzer.trace import Trace
 
 
+#: What bytes are known from.
+TABLES = ("kernels", "launches", "ops", "collectives", "flows")
+
+
 @click.command("bandwidth", epilog="Example: traceanalyze bandwidth run/ --by-shape")
 @options.trace_inputs("runs", "ranks")
 @click.option("--by-shape", is_flag=True, help="One row per kernel, operator and shapes of its inputs.")
+@options.capture
 @click.option(
     "--rates",
     "rates_file",
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
 def command(
     inputs: options.Inputs,
     by_shape: bool,  # noqa: FBT001
+    capture: Path | None,
     rates_file: Path | None,
     limit: int | None,
     rules: RuleTable,
@@ -52,8 +58,9 @@ def command(
     from traceanalyzer.reports import bandwidth as report
 
     rates = load_rates(rates_file) if rates_file else ()
-    trace = inputs.read("kernels", "launches", "ops", "collectives", "flows")
-    rows = bandwidth(trace, by_shape=by_shape, rates=rates, rules=rules)
+    trace = inputs.read(*TABLES)
+    captured = inputs.read_beside(capture, *TABLES) if capture else None
+    rows = bandwidth(trace, by_shape=by_shape, rates=rates, rules=rules, capture=captured)
     printer.show(report.build(trace, rows, rates=rates, limit=printer.limit(limit), explain=explain))
     if plot:
         _draw(trace, rows, rates, plot)

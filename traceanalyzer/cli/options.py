@@ -334,6 +334,20 @@ def limit(command: Command) -> Command:
     )
 
 
+def capture(command: Command) -> Command:
+    """--capture; the command gets `capture`, a path for `Inputs.read_beside`, or None."""
+    return _with_options(
+        command,
+        click.option(
+            "--capture",
+            type=click.Path(exists=True, path_type=Path),
+            metavar="FILE",
+            help="A trace of the capture of the graphs that are replayed: it knows their operators, modules and "
+            "shapes.",
+        ),
+    )
+
+
 def plot(command: Command) -> Command:
     """--plot; the command gets `plot`, a `PlotFile` or None."""
     return _with_options(

@@ -27,12 +27,7 @@ HOST_TABLES = ("launches", "ops", "annotations", "python_calls", "flows")
     help="One row per full name, short name or class of work; or per operator, nn.Module, annotation, python stack "
     "or input shapes that launched it.",
 )
-@click.option(
-    "--capture",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="FILE",
-    help="A trace of the capture of the graphs that are replayed: it knows their operators, modules and shapes.",
-)
+@options.capture
 @options.kernel_filters
 @options.limit
 @click.option(
