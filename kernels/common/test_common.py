@@ -20,12 +20,12 @@ from traceanalyzer.kernels.common.kernel import Build
 from traceanalyzer.kernels.common.program import SHARED_BYTES_LIMIT, Backend, Launch, Program
 from traceanalyzer.kernels.common.testing import (
     SEEDS,
-    gpu,
     needs_compiler,
     needs_cxx,
     needs_gpu,
     needs_nvrtc,
     over_budget,
+    the_gpu,
 )
 from traceanalyzer.kernels.gather_cast.reference import VALUES, bf16_bits
 
@@ -56,12 +56,9 @@ def test_matrix_tiles_come_out_as_numpy_has_them(depth: int) -> None:
 
 
 @needs_gpu
-@pytest.mark.gpu
 @pytest.mark.parametrize("depth", [32, 64, 160])
 def test_matrix_tiles_come_out_alike_on_a_gpu(depth: int) -> None:
-    device = gpu()
-    assert device
-    product(device, depth)
+    product(the_gpu(), depth)
 
 
 PRIMITIVES = Program(COMMON / "primitives.cu", "primitives")
@@ -101,11 +98,8 @@ def test_conversions_and_warp_operations_are_those_of_numpy() -> None:
 
 
 @needs_gpu
-@pytest.mark.gpu
 def test_conversions_and_warp_operations_are_alike_on_a_gpu() -> None:
-    device = gpu()
-    assert device
-    primitives(device)
+    primitives(the_gpu())
 
 
 @needs_cxx

@@ -6,6 +6,7 @@ import importlib.util
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from typing import TypeVar
 
 import pytest
 
@@ -14,7 +15,7 @@ from traceanalyzer.kernels.common import emulator, nvrtc
 from traceanalyzer.kernels.common.build import compile_program
 from traceanalyzer.kernels.common.case import Case
 from traceanalyzer.kernels.common.driver import Gpu
-from traceanalyzer.kernels.common.errors import EmulatorError, MismatchError
+from traceanalyzer.kernels.common.errors import ArgumentError, EmulatorError, MismatchError
 from traceanalyzer.kernels.common.kernel import Build, Kernel
 from traceanalyzer.kernels.common.program import Backend
 
@@ -28,6 +29,10 @@ needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reas
 
 #: Orders of threads: as they are; shuffled; one warp after the other. Odd ones let cp.async land at once.
 SEEDS = (0, 5, 6, 7)
+#: For kernels that take long: shuffled with cp.async at once, and one warp after the other with cp.async late.
+TWO_SEEDS = (5, 6)
+
+_Test = TypeVar("_Test", bound=Callable[..., None])
 
 
 @cache
@@ -39,6 +44,13 @@ def gpu() -> Gpu | None:
         return None
 
 
+def the_gpu() -> Gpu:
+    """The first GPU, for tests that need one."""
+    device = gpu()
+    assert device
+    return device
+
+
 def torch_and_gpu() -> bool:
     """Whether torch is here and sees a GPU."""
     if importlib.util.find_spec("torch") is None or gpu() is None:
@@ -48,13 +60,26 @@ def torch_and_gpu() -> bool:
     return bool(torch.cuda.is_available())
 
 
-needs_gpu = pytest.mark.skipif(gpu() is None, reason="no GPU")
-needs_torch_and_gpu = pytest.mark.skipif(not torch_and_gpu(), reason="no torch that sees a GPU")
+def needs_gpu(test: _Test) -> _Test:
+    """Mark a test that runs on the first GPU, and skip it where there is none."""
+    marked: _Test = pytest.mark.gpu(pytest.mark.skipif(gpu() is None, reason="no GPU")(test))
+    return marked
+
+
+def needs_torch_and_gpu(test: _Test) -> _Test:
+    """Mark a test that runs on a GPU through torch, and skip it where torch sees none."""
+    marked: _Test = pytest.mark.gpu(pytest.mark.skipif(not torch_and_gpu(), reason="no torch that sees a GPU")(test))
+    return marked
 
 
 def reduced(cases: Iterable[Case]) -> list[Case]:
     """Those that the emulator can run."""
     return [case for case in cases if not case.full]
+
+
+def compilations(kernel: Kernel) -> list[tuple[Build, str]]:
+    """The programs of a kernel, each with every architecture that it is for."""
+    return [(build, each) for build in kernel.builds() for each in build.architectures or kernel.architectures]
 
 
 def over_budget(build: Build, architecture: str) -> list[str]:
@@ -79,3 +104,19 @@ def first_complaint(kernel: Kernel, case: str, edit: tuple[str, str]) -> str | N
     assert cases, f"no case begins with {case!r}"
     backends = [lambda seed=seed: emulator.Emulator(seed, edits=(edit,)) for seed in SEEDS]
     return next(complaints(cases, backends), None)
+
+
+def refusal(function: Callable[..., object], *arguments: object, **others: object) -> str:
+    """What an operator says against its arguments."""
+    with pytest.raises(ArgumentError) as error:
+        function(*arguments, **others)
+    return str(error.value)
+
+
+def operators_seen(function: Callable[..., object], *arguments: object, **others: object) -> set[str]:
+    """Names of the operators that torch's profiler sees in a call."""
+    import torch
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        function(*arguments, **others)
+    return {event.key for event in profile.key_averages()}

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from traceanalyzer.kernels import find
 from traceanalyzer.kernels.common.case import Case
 from traceanalyzer.kernels.common.emulator import Emulator
-from traceanalyzer.kernels.common.errors import ArgumentError
 from traceanalyzer.kernels.common.kernel import Build
 from traceanalyzer.kernels.common.testing import (
     SEEDS,
+    compilations,
     first_complaint,
-    gpu,
     needs_compiler,
     needs_cxx,
     needs_gpu,
     needs_torch,
     needs_torch_and_gpu,
+    operators_seen,
     over_budget,
     reduced,
+    refusal,
+    the_gpu,
 )
 from traceanalyzer.kernels.gather_cast import reference
 from traceanalyzer.kernels.gather_cast.launch import Layout, configure, vector_for
@@ -30,7 +34,7 @@ CASES = list(KERNEL.cases())
 
 
 @needs_cxx
-@pytest.mark.parametrize("case", reduced(CASES), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", reduced(CASES))
 def test_the_emulator_gives_what_the_reference_gives(case: Case) -> None:
     for seed in SEEDS:
         case.check(Emulator(seed))
@@ -55,15 +59,13 @@ def test_the_emulator_gives_what_the_reference_gives(case: Case) -> None:
         ("pages", ("slots[i] / PAGE", "slots[i] / (PAGE + 1)")),
         ("-1, and beyond", ("codes[i] = codes_t();", "")),
     ],
-    ids=lambda each: each if isinstance(each, str) else each[0].strip()[:40],
 )
 def test_a_broken_kernel_is_noticed(case: str, edit: tuple[str, str]) -> None:
     assert first_complaint(KERNEL, case, edit)
 
 
 @needs_compiler
-@pytest.mark.parametrize("architecture", KERNEL.architectures)
-@pytest.mark.parametrize("build", list(KERNEL.builds()), ids=lambda build: f"{dict(build.program.defines)['VECTOR']}")
+@pytest.mark.parametrize(("build", "architecture"), compilations(KERNEL))
 def test_it_compiles_within_its_budget(build: Build, architecture: str) -> None:
     assert over_budget(build, architecture) == []
 
@@ -106,12 +108,9 @@ def test_work_that_can_run_at_once_does() -> None:
 
 
 @needs_gpu
-@pytest.mark.gpu
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES)
 def test_a_gpu_gives_what_the_reference_gives(case: Case) -> None:
-    device = gpu()
-    assert device
-    case.check(device)
+    case.check(the_gpu())
 
 
 @needs_torch
@@ -137,11 +136,7 @@ def test_wrong_arguments_are_named() -> None:
             return torch.empty_strided(shape, stride, dtype=dtype, device="cuda")
         return torch.empty(shape, dtype=dtype, device="cuda")
 
-    def said(*arguments: object, **others: object) -> str:
-        with pytest.raises(ArgumentError) as error:
-            gather_cast(*arguments, **others)
-        return str(error.value)
-
+    said = partial(refusal, gather_cast)
     with torch._subclasses.fake_tensor.FakeTensorMode():
         codes, int32 = torch.float8_e4m3fn, torch.int32
         pool, indices = cuda(100, 576, dtype=codes), cuda(7, dtype=int32)
@@ -175,7 +170,6 @@ def test_shapes_are_known_without_a_gpu() -> None:
 
 
 @needs_torch_and_gpu
-@pytest.mark.gpu
 def test_torch_tensors_graphs_and_compilation() -> None:
     import torch
 
@@ -215,6 +209,5 @@ def test_torch_tensors_graphs_and_compilation() -> None:
     compiled = torch.compile(lambda pool, indices: gather_cast(pool, indices) * 2, fullgraph=True)
     assert torch.equal(compiled(pool, indices), cast_then_gather(pool, indices) * 2)
 
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        gather_cast(pool, indices)
-    assert "traceanalyzer::gather_cast" in {event.key for event in profile.key_averages()}
+    seen = operators_seen(gather_cast, pool, indices)
+    assert "traceanalyzer::gather_cast" in seen

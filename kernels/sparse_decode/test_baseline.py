@@ -59,7 +59,6 @@ def test_it_is_compiled_without_tensor_cores(layout: str, capability: int) -> No
 
 
 @needs_torch_and_gpu
-@pytest.mark.gpu
 @pytest.mark.parametrize("layout", _LAYOUTS)
 @pytest.mark.parametrize("others", ["", "lengths", "second cache and sink"])
 def test_it_gives_what_the_reference_gives(layout: str, others: str) -> None:

@@ -59,7 +59,6 @@ def test_masks_are_of_ones_then_what_of_the_tree_is_seen() -> None:
 
 
 @needs_torch_and_gpu
-@pytest.mark.gpu
 @pytest.mark.parametrize("nodes", [1, 9, 40])
 def test_it_gives_what_the_reference_gives(nodes: int) -> None:
     import torch

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from traceanalyzer.kernels import find
 from traceanalyzer.kernels.common.case import Case
 from traceanalyzer.kernels.common.emulator import Emulator
-from traceanalyzer.kernels.common.errors import ArgumentError
 from traceanalyzer.kernels.common.kernel import Build
 from traceanalyzer.kernels.common.testing import (
+    TWO_SEEDS,
+    compilations,
     first_complaint,
-    gpu,
     needs_compiler,
     needs_cxx,
     needs_gpu,
@@ -19,18 +21,18 @@ from traceanalyzer.kernels.common.testing import (
     needs_torch_and_gpu,
     over_budget,
     reduced,
+    refusal,
+    the_gpu,
 )
 
 KERNEL = find("tree_verify")
 CASES = list(KERNEL.cases())
-#: Shuffled with cp.async at once, and one warp after the other with cp.async late.
-ORDERS = (5, 6)
 
 
 @needs_cxx
-@pytest.mark.parametrize("case", reduced(CASES), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", reduced(CASES))
 def test_the_emulator_gives_what_the_reference_gives(case: Case) -> None:
-    for seed in ORDERS:
+    for seed in TWO_SEEDS:
         case.check(Emulator(seed))
 
 
@@ -60,28 +62,15 @@ def test_a_broken_kernel_is_noticed(case: str, edit: tuple[str, str]) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    ("build", "architecture"),
-    [(build, each) for build in KERNEL.builds() for each in build.architectures],
-    ids=lambda each: each if isinstance(each, str) else _name(each),
-)
+@pytest.mark.parametrize(("build", "architecture"), compilations(KERNEL))
 def test_it_compiles_within_its_budget(build: Build, architecture: str) -> None:
     assert over_budget(build, architecture) == []
 
 
-def _name(build: Build) -> str:
-    macros = dict(build.program.defines)
-    names = ("TILES", "STAGES", "PARTIAL", "MASKING", "RESIDENT", "TEAMS")
-    return build.program.entry + "".join(f"-{name[0]}{macros[name]}" for name in names if name in macros)
-
-
 @needs_gpu
-@pytest.mark.gpu
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES)
 def test_a_gpu_gives_what_the_reference_gives(case: Case) -> None:
-    device = gpu()
-    assert device
-    case.check(device)
+    case.check(the_gpu())
 
 
 @needs_torch
@@ -93,11 +82,7 @@ def test_wrong_arguments_are_named() -> None:
     def cuda(*shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device="cuda")
 
-    def said(*arguments: object, **others: object) -> str:
-        with pytest.raises(ArgumentError) as error:
-            tree_verify(*arguments, scale=0.1, **others)
-        return str(error.value)
-
+    said = partial(refusal, tree_verify, scale=0.1)
     with torch._subclasses.fake_tensor.FakeTensorMode():
         bf16, int64 = torch.bfloat16, torch.int64
         q, pool, indptr, indices = cuda(2, 9, 8, 576, dtype=bf16), cuda(100, 576, dtype=bf16), cuda(3), cuda(50)
@@ -134,7 +119,6 @@ def test_shapes_are_known_without_a_gpu() -> None:
 
 
 @needs_torch_and_gpu
-@pytest.mark.gpu
 def test_graphs_and_compilation_give_what_eager_gives() -> None:
     import torch
 
