@@ -6,8 +6,10 @@ import importlib.util
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from traceanalyzer.errors import NeedsGpuError
@@ -17,7 +19,10 @@ from traceanalyzer.kernels.common.case import Case
 from traceanalyzer.kernels.common.driver import Gpu
 from traceanalyzer.kernels.common.errors import ArgumentError, EmulatorError, MismatchError
 from traceanalyzer.kernels.common.kernel import Build, Kernel
-from traceanalyzer.kernels.common.program import Backend
+from traceanalyzer.kernels.common.program import Argument, Backend, Launch
+
+if TYPE_CHECKING:
+    import torch
 
 needs_cxx = pytest.mark.skipif(emulator.find_compiler() is None, reason="no C++ compiler: the emulator cannot be built")
 needs_nvrtc = pytest.mark.skipif(nvrtc.find() is None, reason="no NVRTC (pip install nvidia-cuda-nvrtc)")
@@ -120,3 +125,35 @@ def operators_seen(function: Callable[..., object], *arguments: object, **others
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         function(*arguments, **others)
     return {event.key for event in profile.key_averages()}
+
+
+def run_tensors_on(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let operators launch tensors of the CPU on a backend; the list takes up the kernels that are launched."""
+    import torch
+
+    from traceanalyzer.kernels.common import torch_launch
+
+    launched: list[str] = []
+
+    def argument(each: torch.Tensor | Argument) -> Argument:
+        if not isinstance(each, torch.Tensor):
+            return each
+        numbers = each.view(torch.int16) if each.dtype == torch.bfloat16 else each
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(each.shape, each.stride(), strict=True))
+        memory: Argument = numbers.as_strided((extent if each.numel() else 0,), (1,)).numpy()  # gaps of views as well
+        return memory
+
+    def launch(shape: Launch, arguments: Iterable[torch.Tensor | Argument], _: torch.device) -> None:
+        launched.append(shape.program.entry)
+        backend.run(shape, [argument(each) for each in arguments])
+
+    monkeypatch.setattr(torch_launch, "gpu_of", lambda _: backend)
+    monkeypatch.setattr(torch_launch, "launch", launch)
+    return launched
+
+
+def tensor_of_bf16(bits: npt.NDArray[np.uint16]) -> torch.Tensor:
+    """A tensor of the CPU, whose memory is that of the array."""
+    import torch
+
+    return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from traceanalyzer.kernels import find
 from traceanalyzer.kernels.common import mla_launch
+from traceanalyzer.kernels.common.attention import expect_close
 from traceanalyzer.kernels.common.case import Case
 from traceanalyzer.kernels.common.emulator import Emulator
 from traceanalyzer.kernels.common.kernel import Build
@@ -26,8 +28,12 @@ from traceanalyzer.kernels.common.testing import (
     over_budget,
     reduced,
     refusal,
+    run_tensors_on,
+    tensor_of_bf16,
     the_gpu,
 )
+from traceanalyzer.kernels.sparse_decode import reference
+from traceanalyzer.kernels.sparse_decode.cases import Inputs, Part
 
 KERNEL = find("sparse_decode")
 CASES = list(KERNEL.cases())
@@ -181,6 +187,37 @@ def test_shapes_are_known_without_a_gpu() -> None:
     assert out.dtype == torch.bfloat16
     assert lse.shape == (2, 20)
     assert lse.dtype == torch.float32
+
+
+@needs_torch
+@needs_cxx
+@pytest.mark.parametrize("layout", ["v32", "dsv4"])
+@pytest.mark.parametrize(("k", "kernels"), [(20, ["sparse_decode"]), (300, ["sparse_decode", "mla_combine"])])
+def test_the_operator_gives_what_the_reference_gives(
+    layout: str, k: int, kernels: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from traceanalyzer.kernels.sparse_decode import op
+
+    launched = run_tensors_on(Emulator(5), monkeypatch)
+    sink = np.linspace(-1, 1, 9, dtype=np.float32)
+    parts = (Part(k=k, lengths=(k, 13)), Part(k=7))
+    q, selections, _ = Inputs(heads=9, layout=layout, parts=parts).make()
+    first, second = (
+        (
+            torch.from_numpy(each.records.memory.reshape(-1, each.records.page_bytes)),
+            torch.from_numpy(each.indices),
+            None if each.lengths is None else torch.from_numpy(each.lengths),
+        )
+        for each in selections
+    )
+    sizes = [each.records.page_size for each in selections]
+    out = tensor_of_bf16(np.zeros((2, 9, 512), np.uint16))
+    lse = op._launch(tensor_of_bf16(q), *first, torch.from_numpy(sink), sizes[0], *second, sizes[1], 0.05, out)
+    assert launched == kernels
+    expected = reference.sparse_decode(q, selections, 0.05, sink)
+    expect_close(out.view(torch.int16).numpy().view(np.uint16), lse.numpy(), expected)
 
 
 @needs_torch_and_gpu

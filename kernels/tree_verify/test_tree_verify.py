@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pytest
 
 from traceanalyzer.kernels import find
+from traceanalyzer.kernels.common.attention import expect_close
 from traceanalyzer.kernels.common.case import Case
 from traceanalyzer.kernels.common.emulator import Emulator
 from traceanalyzer.kernels.common.kernel import Build
@@ -22,8 +24,12 @@ from traceanalyzer.kernels.common.testing import (
     over_budget,
     reduced,
     refusal,
+    run_tensors_on,
+    tensor_of_bf16,
     the_gpu,
 )
+from traceanalyzer.kernels.sparse_decode.reference import random_bf16
+from traceanalyzer.kernels.tree_verify import reference
 
 KERNEL = find("tree_verify")
 CASES = list(KERNEL.cases())
@@ -116,6 +122,44 @@ def test_shapes_are_known_without_a_gpu() -> None:
     assert out.dtype == torch.bfloat16
     assert lse.shape == (2, 9, 8)
     assert lse.dtype == torch.float32
+
+
+@needs_torch
+@needs_cxx
+@pytest.mark.parametrize("sight", ["a chain", "bits", "parents"])
+@pytest.mark.parametrize(("prefix", "kernels"), [(5, ["tree_verify"]), (700, ["tree_verify", "mla_combine"])])
+def test_the_operator_gives_what_the_reference_gives(
+    sight: str, prefix: int, kernels: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from traceanalyzer.kernels.tree_verify import op
+
+    launched = run_tensors_on(Emulator(5), monkeypatch)
+    random = np.random.default_rng(prefix)
+    indptr = np.cumsum([0, prefix + 5, prefix // 2 + 5], dtype=np.int32)
+    indices = random.integers(-1, 200, indptr[-1])
+    pool, q = random_bf16(random, 200, 584), random_bf16(random, 2, 5, 3, 576)
+    trees = np.stack([reference.random_parents(random, 5) for _ in range(2)])
+    parents = trees if sight == "parents" else None
+    mask = None
+    if sight == "bits":
+        mask = np.stack([reference.bits_of_seen(reference.seen_of_parents(each)) for each in trees])
+    out = tensor_of_bf16(np.zeros((2, 5, 3, 512), np.uint16))
+    lse = op._launch(
+        tensor_of_bf16(q),
+        tensor_of_bf16(pool)[:, :576],
+        torch.from_numpy(indptr),
+        torch.from_numpy(indices),
+        None if mask is None else torch.from_numpy(mask),
+        None if parents is None else torch.from_numpy(parents),
+        0.05,
+        out,
+    )
+    assert launched == kernels
+    memory = pool.reshape(-1).view(np.uint8)
+    expected = reference.tree_verify(q, memory, indptr, indices, 0.05, mask=mask, parents=parents, row_stride=1168)
+    expect_close(out.view(torch.int16).numpy().view(np.uint16), lse.numpy(), expected)
 
 
 @needs_torch_and_gpu
