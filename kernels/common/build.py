@@ -60,7 +60,7 @@ class Compiler:
             _check_architecture(self.library, architecture)
             options = (f"--gpu-architecture={architecture}", *_OPTIONS, "--ptxas-options=-v")
             image, log = self._compile(self.library, program, options)
-            if program.entry not in log:  # newer libraries answer from a store of their own, without what ptxas said
+            if program.entry not in _resources_said(log):  # newer libraries answer from a store of their own, without what ptxas said
                 image, log = self._compile(self.library, program, (*options, "--no-cache"))
             return image, log
         return _run_nvcc(self.nvcc, program, architecture)
@@ -108,8 +108,7 @@ def find_compiler() -> Compiler:
 
 def parse_log(log: str, entry: str) -> Resources:
     """Resources of a kernel from what ptxas printed with -v. Raises `CompilerError` where it printed nothing of it."""
-    parts = re.split(r"Compiling entry function '([^']+)'", log)
-    text = dict(zip(parts[1::2], parts[2::2], strict=True)).get(entry)
+    text = _resources_said(log).get(entry)
     if text is None:
         raise CompilerError(f"the compiler's log says nothing about {entry}: {log[:500]}")
 
@@ -123,6 +122,12 @@ def parse_log(log: str, entry: str) -> Resources:
         stack_bytes=number(r"(\d+) bytes stack frame"),
         shared_bytes=number(r"(\d+) bytes smem"),
     )
+
+
+def _resources_said(log: str) -> dict[str, str]:
+    """What ptxas printed of each kernel. (Warnings name files, and these kernels: a name alone says nothing.)"""
+    parts = re.split(r"Compiling entry function '([^']+)'", log)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 @cache

@@ -142,6 +142,12 @@ DEVICE void multiply_add_16x8x16_f16(float (&sum)[4], const uint32_t (&a)[4], ui
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// ------------------------------------------------------------------------------------------------ registers
+
+// Keeps a number in a register from here on, where the compiler would rather compute it again for each use.
+DEVICE void keep(uint32_t& number) { asm volatile("" : "+r"(number)); }
+DEVICE void keep(const uint8_t*& address) { asm volatile("" : "+l"(address)); }
+
 // ------------------------------------------------------------------------------------------------ kernels in a row
 
 // The kernel behind this one in the stream, if it was launched to overlap, may start when all blocks have said so.

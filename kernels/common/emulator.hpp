@@ -524,6 +524,7 @@ DEVICE void multiply_add_16x8x16_f16(float (&sum)[4], const uint32_t (&a)[4], ui
   emulator::multiply_add<emulator::float_of_f16>("mma of f16", sum, a, b0, b1);
 }
 
+template <class T> DEVICE void keep(T&) {}
 // Kernels run one after another.
 DEVICE void let_next_kernel_start() {}
 DEVICE void wait_for_kernels_before() {}

@@ -198,8 +198,6 @@ DEVICE void relate_scales(uint8_t* memory, int slot_of_stage, const Place& at) {
 // How this thread copies its share of a record; zeros where that is null. SHARERS threads share a record.
 const int SHARERS = THREADS / BLOCK_KEYS;
 DEVICE int address_of(int slot_of_stage, const Place& at) { return ADDRESSES + (slot_of_stage * BLOCK_KEYS + at.thread / SHARERS) * ADDRESS_BYTES; }
-// Addresses are read a while before they are used, where registers allow.
-const bool ADDRESS_AHEAD = TILES < 8;
 // Eight chunks of a record are one part of its copy. Parts are asked for one by one, between products: shared memory
 // takes longer to accept them than to issue them.
 // Where registers are short, all parts are asked for at once.
@@ -235,7 +233,13 @@ DEVICE Copy copy_of(uint8_t* memory, SharedAddress base, const uint8_t* record, 
     scales = (const uint8_t*)at_byte<uint64_t>(memory, address_of(slot_of_stage, at))[1];
     if (!valid) scales = anywhere;
   }
-  return {base + (slot_of_stage * STAGE_BYTES + key * PITCH + share * 16), (valid ? record : anywhere) + share * 16, scales, wanted, valid, share};
+  SharedAddress target = base + (slot_of_stage * STAGE_BYTES + key * PITCH + share * 16);
+  const uint8_t* source = (valid ? record : anywhere) + share * 16;
+  if (!PARKED) {  // else there is no register for it
+    keep(target);
+    keep(source);
+  }
+  return {target, source, scales, wanted, valid, share};
 }
 
 // ------------------------------------------------------------------------------------------------ scores
@@ -347,9 +351,9 @@ DEVICE void score_keys(uint8_t* memory, SharedAddress base, int stage, const Que
     if (tile >= tiles) continue;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      float2 sum = make_float2(0, 0);
+      float2 sum = make_float2(sums.chain[0][tile][2 * half], sums.chain[0][tile][2 * half + 1]);
 #pragma unroll
-      for (int chain = 0; chain < CHAINS; chain++) {
+      for (int chain = 1; chain < CHAINS; chain++) {
         sum.x += sums.chain[chain][tile][2 * half];
         sum.y += sums.chain[chain][tile][2 * half + 1];
       }
@@ -381,9 +385,9 @@ DEVICE bool weigh_keys(Softmax& softmax, int slot_of_stage, uint8_t* memory, flo
 #pragma unroll
   for (int i = 0; i < KEY_BLOCKS; i++) {  // its own keys first
     const int key = (i ^ share * OWN_KEY_BLOCKS) * 8 + at.group;
-    float2 sum = make_float2(0, 0);
+    float2 sum = scores[key * SCORE_PITCH / 2];
 #pragma unroll
-    for (int part = 0; part < 4; part++) {
+    for (int part = 1; part < 4; part++) {
       const float2 of_part = scores[(part * BLOCK_KEYS + key) * SCORE_PITCH / 2];
       sum.x += of_part.x;
       sum.y += of_part.y;
@@ -399,11 +403,13 @@ DEVICE bool weigh_keys(Softmax& softmax, int slot_of_stage, uint8_t* memory, flo
     const bool chosen = offset != MINUS_INFINITY;  // else not even NaN in a query counts
     score[i][0] = chosen ? sum.x * factor.x + offset : offset;
     score[i][1] = chosen ? sum.y * factor.y + offset : offset;
-    if (sees.restricts()) {
+  }
+  if (sees.restricts()) {
+#pragma unroll
+    for (int i = 0; i < KEY_BLOCKS; i++)
 #pragma unroll
       for (int row = 0; row < 2; row++)
-        if (!sees.key(tile * 8 + at.pair * 2 + row, key)) score[i][row] = MINUS_INFINITY;
-    }
+        if (!sees.key(tile * 8 + at.pair * 2 + row, (i ^ share * OWN_KEY_BLOCKS) * 8 + at.group)) score[i][row] = MINUS_INFINITY;
   }
   float alpha[2] = {1, 1}, base[2], most[2];
 #pragma unroll
@@ -452,6 +458,15 @@ struct Output { float sums[4][TILES][4]; };
 // Whether a slice is FP8. Then rows 0 to 7 and 8 to 15 of its tiles are even and odd dimensions, else the lower and the
 // upper eight.
 DEVICE bool slice_is_fp8(int slice) { return RECORDS == V32_RECORDS || (RECORDS == DSV4_RECORDS && slice < 7); }
+
+DEVICE void clear(Output& output) {
+#pragma unroll
+  for (int m = 0; m < 4; m++)
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) output.sums[m][tile][i] = 0;
+}
 
 // Where maxima moved, the sums so far follow.
 DEVICE void follow_maxima(Output& output, uint8_t* memory, const Place& at) {
@@ -619,101 +634,122 @@ DEVICE void finish(Output& output, const Softmax& softmax, bool any, const Resul
 // Keys: `index_of(tile, slot)` is where the index of a record lies, null behind the last; `record(tile, index)` the address
 // that it names, null where nothing is selected; `scales(tile, index)` that of its scales; `anywhere()` an address that is
 // never read; `prepare(tile, memory, stage, at)` may change a tile that has landed and says whether it did; `sees(tile)`
-// says which row sees which key. Queries are those of the block's first row; of its rows only row_count are there.
+// says which row sees which key.
+
+// The tiles on their way. The last warp knows the way to records: a thread a key. An index is fetched with the tile that is
+// STAGES before its own, and its address found when that has landed.
+template <class Keys>
+struct Ring {
+  typedef typename Keys::Index Index;
+  const Keys& keys;
+  int tiles;
+  uint8_t* memory;
+  SharedAddress base;
+  const Place& at;
+
+  DEVICE_METHOD bool finds() const { return at.warp == WARPS - 1; }
+  DEVICE_METHOD const Index* index_of(int tile) const { return tile < tiles ? keys.index_of(tile, at.lane) : nullptr; }
+  DEVICE_METHOD void fetch_index(int tile, int slot) const {
+    const Index* const index = finds() ? index_of(tile) : nullptr;
+    if (index == nullptr) return;
+    const SharedAddress target = base + (INDICES + (slot * BLOCK_KEYS + at.lane) * 8);
+    if (sizeof(Index) == 8) copy_async_8(target, index, true);
+    else copy_async_4(target, index);
+  }
+  DEVICE_METHOD void find_record(int tile, int slot, Index index) const {
+    const uint8_t* const record = keys.record(tile, index);
+    InShared<uint64_t> address = at_byte<uint64_t>(memory, ADDRESSES + (slot * BLOCK_KEYS + at.lane) * ADDRESS_BYTES);
+    address[0] = (uint64_t)record;
+    if (RECORDS == DSV4_RECORDS) address[1] = record ? (uint64_t)keys.scales(tile, index) : 0;
+  }
+  DEVICE_METHOD void find_first_records() const {
+    if (!finds()) return;
+    for (int i = 0; i < STAGES; i++) {
+      const Index* const index = index_of(i);
+      find_record(i, i, index ? load(index) : -1);
+    }
+  }
+  // Those of a tile whose indices have landed.
+  DEVICE_METHOD void find_records(int tile, int slot) const {
+    if (finds()) find_record(tile, slot, index_of(tile) ? at_byte<Index>(memory, INDICES + (slot * BLOCK_KEYS + at.lane) * 8)[0] : -1);
+  }
+  DEVICE_METHOD const uint8_t* record_of(int slot) const { return (const uint8_t*)at_byte<uint64_t>(memory, address_of(slot, at))[0]; }
+  DEVICE_METHOD Copy copy(int tile, int slot, const uint8_t* record) const { return copy_of(memory, base, record, slot, tile < tiles, keys.anywhere(), at); }
+  DEVICE_METHOD void copy_first(int tile) const {
+    copy(tile, tile, record_of(tile)).all();
+    fetch_index(tile + STAGES, tile);
+    copy_async_commit();
+  }
+};
+
+// Asks for queries and for the first tiles, and takes queries into registers.
+template <class Keys>
+DEVICE void begin(const Ring<Keys>& ring, const uint16_t* queries_of_block, int row_count, float scale, int first_tile, int part, Queries& queries) {
+  copy_queries(ring.base, queries_of_block, ring.tiles > 0 ? row_count : 0, ring.at);
+  copy_async_commit();
+  ring.find_first_records();
+  block_barrier();  // the first addresses are there
+#pragma unroll
+  for (int i = 0; i < EARLY_TILES; i++) ring.copy_first(i);
+  copy_async_wait<EARLY_TILES>();
+  block_barrier();  // queries are there
+  load_queries(queries, ring.memory, first_tile, part, ring.at);
+  if (RECORDS != BF16_RECORDS) convert_queries(queries, ring.memory, scale, first_tile, part, ring.at);
+  else block_barrier();  // and have been read
+#pragma unroll
+  for (int i = EARLY_TILES; i < STAGES - 1; i++) ring.copy_first(i);
+}
+
+// Queries are those of the block's first row; of its rows only row_count are there.
 template <class Keys>
 DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block, int row_count, float scale, Output& output, Softmax& softmax,
                    uint8_t* memory, const Place& at) {
-  typedef typename Keys::Index Index;
-  const SharedAddress base = shared_address(memory);
+  const Ring<Keys> ring = {keys, tiles, memory, shared_address(memory), at};
   const int part = at.warp % 4, half = at.warp / 4, first_key = SPLIT_ROWS ? 0 : half * OWN_KEYS;
   const int first_tile = SPLIT_ROWS ? half * ROW_TILES : 0, row_tiles = min(ROW_TILES, TILES - first_tile);
-  // The last warp knows the way to records: a thread a key. An index is fetched with the tile that is STAGES before its
-  // own, and its address found when that has landed.
-  const bool finds = at.warp == WARPS - 1;
-
-  auto fetch_index = [&](int tile, int slot_of_stage) {
-    if (!finds || tile >= tiles) return;
-    const Index* const index = keys.index_of(tile, at.lane);
-    if (index == nullptr) return;
-    const SharedAddress target = base + (INDICES + (slot_of_stage * BLOCK_KEYS + at.lane) * 8);
-    if (sizeof(Index) == 8) copy_async_8(target, index, true);
-    else copy_async_4(target, index);
-  };
-  auto find_record = [&](int tile, int slot_of_stage, Index index) {
-    const uint8_t* const record = keys.record(tile, index);
-    InShared<uint64_t> address = at_byte<uint64_t>(memory, ADDRESSES + (slot_of_stage * BLOCK_KEYS + at.lane) * ADDRESS_BYTES);
-    address[0] = (uint64_t)record;
-    if (RECORDS == DSV4_RECORDS) address[1] = record ? (uint64_t)keys.scales(tile, index) : 0;
-  };
-  auto record_of = [&](int slot_of_stage) { return (const uint8_t*)at_byte<uint64_t>(memory, address_of(slot_of_stage, at))[0]; };
-  auto copy_tile = [&](int tile, int slot_of_stage, const uint8_t* record) {
-    copy_of(memory, base, record, slot_of_stage, tile < tiles, keys.anywhere(), at).all();
-    fetch_index(tile + STAGES, slot_of_stage);
-    copy_async_commit();
-  };
-
-  copy_queries(base, queries_of_block, tiles > 0 ? row_count : 0, at);
-  copy_async_commit();
-  if (finds)
-    for (int i = 0; i < STAGES; i++) {
-      const Index* const index = i < tiles ? keys.index_of(i, at.lane) : nullptr;
-      find_record(i, i, index ? load(index) : -1);
-    }
-  block_barrier();  // the first addresses are there
-#pragma unroll
-  for (int i = 0; i < EARLY_TILES; i++) copy_tile(i, i, record_of(i));
-#pragma unroll
-  for (int m = 0; m < 4; m++)
-#pragma unroll
-    for (int tile = 0; tile < TILES; tile++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) output.sums[m][tile][i] = 0;
+  Queries queries;
+  begin(ring, queries_of_block, row_count, scale, first_tile, part, queries);
+  clear(output);
   softmax = {{MINUS_INFINITY, MINUS_INFINITY}, {0, 0}};
   if (PARKED) park(softmax, memory, at);
-  copy_async_wait<EARLY_TILES>();
-  block_barrier();  // queries are there
-  Queries queries;
-  load_queries(queries, memory, first_tile, part, at);
-  if (RECORDS != BF16_RECORDS) convert_queries(queries, memory, scale, first_tile, part, at);
-  else block_barrier();  // and have been read
-#pragma unroll
-  for (int i = EARLY_TILES; i < STAGES - 1; i++) copy_tile(i, i, record_of(i));
-
   int slot = 0;  // tile % STAGES
-  const uint8_t* coming_record = record_of(STAGES - 1);
+  const uint8_t* coming_record = ring.record_of(STAGES - 1);
 #pragma unroll 1
   for (int tile = 0; tile < tiles; tile++) {
-    const int slot_before = slot == 0 ? STAGES - 1 : slot - 1, stage = slot * STAGE_BYTES;
+    const int slot_before = slot == 0 ? STAGES - 1 : slot - 1, stage = slot * STAGE_BYTES, coming = tile + STAGES - 1;
+    Copy copy;
+    if (!PARKED) {  // while this warp would wait; else there are no registers for it
+      copy = ring.copy(coming, slot_before, coming_record);
+      ring.fetch_index(coming + STAGES, slot_before);
+    }
     copy_async_wait<STAGES - 2>();
     block_barrier();  // this tile is there, and nobody reads the one before
-    const bool comes = tile + STAGES - 1 < tiles;
-    if (!ADDRESS_AHEAD) coming_record = record_of(slot_before);
-    const Copy copy = copy_of(memory, base, coming_record, slot_before, comes, keys.anywhere(), at);
-    if (!INTERLEAVED) copy.all();
-    fetch_index(tile + STAGES - 1 + STAGES, slot_before);
+    if (PARKED) {
+      copy = ring.copy(coming, slot_before, ring.record_of(slot_before));
+      if (!INTERLEAVED) copy.all();
+      ring.fetch_index(coming + STAGES, slot_before);
+    } else if (!INTERLEAVED) {
+      copy.all();
+    }
     if (keys.prepare(tile, memory, slot, at)) block_barrier();
     if (RECORDS != BF16_RECORDS) relate_scales(memory, slot, at);
 #pragma unroll
     for (int key = 0; key < OWN_KEYS; key += 16) {
       const Copy part_of_it = {copy.target, copy.source, copy.scales, INTERLEAVED && copy.wanted && key == 0, copy.valid, copy.share};
-      score_keys(memory, base, stage, queries, first_key + key, first_tile, row_tiles, part, part_of_it, at);
+      score_keys(memory, ring.base, stage, queries, first_key + key, first_tile, row_tiles, part, part_of_it, at);
     }
     copy_async_commit();
     block_barrier();  // the scores of all warps are there
-    if (finds) {
-      const int coming = tile + STAGES;
-      const bool there = coming < tiles && keys.index_of(coming, at.lane) != nullptr;
-      find_record(coming, slot, there ? at_byte<Index>(memory, INDICES + (slot * BLOCK_KEYS + at.lane) * 8)[0] : -1);
-    }
+    ring.find_records(tile + STAGES, slot);
     bool moves = false;
     if (PARKED) softmax = unpark(memory, at);
     if (at.warp / SHARES < TILES) moves = weigh_keys(softmax, slot, memory, scale, keys.sees(tile), at);
     if (PARKED) park(softmax, memory, at);
     const bool moved = block_barrier_any(moves);  // and the probabilities
-    if (ADDRESS_AHEAD) coming_record = record_of(slot);  // of the tile that takes this one's place
+    if (!PARKED) coming_record = ring.record_of(slot);  // of the tile that takes this one's place
     if (moved) follow_maxima(output, memory, at);
-    if (slice_is_fp8(at.warp)) add_values<true>(output, memory, base, stage, at);
-    else add_values<false>(output, memory, base, stage, at);
+    if (slice_is_fp8(at.warp)) add_values<true>(output, memory, ring.base, stage, at);
+    else add_values<false>(output, memory, ring.base, stage, at);
     slot = slot == STAGES - 1 ? 0 : slot + 1;
   }
   if (PARKED) softmax = unpark(memory, at);
