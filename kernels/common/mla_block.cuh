@@ -35,16 +35,11 @@ const int STEPS = RECORDS == DSV4_RECORDS ? 8 : 9;  // of 16 dimensions, in each
 const bool SPLIT_ROWS = TILES > 5;
 const int ROW_TILES = SPLIT_ROWS ? (TILES + 1) / 2 : TILES;  // of the scores that one warp makes; the second half may have less
 const int OWN_KEYS = SPLIT_ROWS ? BLOCK_KEYS : BLOCK_KEYS / 2;
-// A row of scores' parts: 8 or 24 more than a multiple of 32, so that pairs of rows meet each bank once.
-const int SCORE_PITCH = ROWS % 32 == 8 || ROWS % 32 == 24 ? ROWS : ROWS + 8;
-// Warps that share a tile of rows in softmax, each with some of the keys.
-const int KEY_BLOCKS = BLOCK_KEYS / 8;
-const int SHARES = TILES <= 2 ? 4 : TILES <= 4 ? 2 : 1, OWN_KEY_BLOCKS = KEY_BLOCKS / SHARES;
 // Probabilities are written once; with bf16 values beside FP8 ones twice.
 const int WEIGHT_COPIES = RECORDS == DSV4_RECORDS ? 2 : 1, WEIGHT_COPY = ROWS * BLOCK_KEYS * 2;
 
 const int STAGE_BYTES = BLOCK_KEYS * PITCH;
-const int SCORES = STAGES * STAGE_BYTES, SCORE_BYTES = 4 * BLOCK_KEYS * SCORE_PITCH * 4;
+const int SCORES = STAGES * STAGE_BYTES, SCORE_BYTES = 4 * ROWS * BLOCK_KEYS * 4;
 const int WEIGHTS = SCORES + SCORE_BYTES;
 const int ALPHAS = WEIGHTS + WEIGHT_COPIES * WEIGHT_COPY, FACTORS = ALPHAS + ROWS * 4;
 const int KEY_SCALES = FACTORS + ROWS * 4, KEY_POWERS = KEY_SCALES + GROUPS * BLOCK_KEYS * 2;
@@ -53,7 +48,8 @@ const int INDICES = KEY_POWERS + BLOCK_KEYS * 8, ADDRESSES = INDICES + STAGES * 
 const int ADDRESS_BYTES = RECORDS == DSV4_RECORDS ? 16 : 8, OFFSETS = ADDRESSES + STAGES * BLOCK_KEYS * ADDRESS_BYTES;
 // Of the most rows, what softmax knows waits here while it is not needed: registers are short.
 const bool PARKED = TILES == 8;
-const int PARKING = OFFSETS + STAGES * BLOCK_KEYS * 4, SHARED_BYTES = PARKING + (PARKED ? THREADS * 16 : 0);
+const int PAIRS = (TILES + 1) / 2;  // of rows, that half warps have in softmax
+const int PARKING = OFFSETS + STAGES * BLOCK_KEYS * 4, SHARED_BYTES = PARKING + (PARKED ? THREADS * PAIRS * 8 : 0);
 static_assert(SHARED_BYTES == SHARED_BYTES_EXPECTED, "the host counts otherwise");
 static_assert(SHARED_BYTES <= 101376, "more shared memory than a block of sm_120 can have");
 static_assert(STAGES >= 2, "a tile comes while another one is used");
@@ -63,7 +59,7 @@ const int EARLY_TILES = ROOM_BESIDE_QUERIES < STAGES - 1 ? ROOM_BESIDE_QUERIES :
 const int QUERIES = EARLY_TILES * STAGE_BYTES, PART_SIZES = WEIGHTS;
 static_assert(WEIGHTS >= ROWS * QUERY_PITCH, "queries reach into what is in use by then");
 // Behind the last tile the scores' place holds sums and maxima.
-const int ROW_SUMS = SCORES, ROW_MAXIMA = SCORES + SHARES * ROWS * 4;
+const int ROW_SUMS = SCORES, ROW_MAXIMA = SCORES + ROWS * 4;
 
 #define MINUS_INFINITY float_of_bits(0xff800000u)
 #define NOT_A_NUMBER float_of_bits(0x7fffffffu)
@@ -235,10 +231,8 @@ DEVICE Copy copy_of(uint8_t* memory, SharedAddress base, const uint8_t* record, 
   }
   SharedAddress target = base + (slot_of_stage * STAGE_BYTES + key * PITCH + share * 16);
   const uint8_t* source = (valid ? record : anywhere) + share * 16;
-  if (!PARKED) {  // else there is no register for it
-    keep(target);
-    keep(source);
-  }
+  keep(target);
+  keep(source);
   return {target, source, scales, wanted, valid, share};
 }
 
@@ -345,109 +339,120 @@ DEVICE void score_keys(uint8_t* memory, SharedAddress base, int stage, const Que
       }
     }
   }
-  InShared<float2> scores = at_byte<float2>(memory, SCORES + ((part * BLOCK_KEYS + first_key + at.group) * SCORE_PITCH + first_tile * 8 + at.pair * 2) * 4);
+  // Row after row; keys change places by eights, so that neither who writes them here nor who reads a row meets a bank twice.
 #pragma unroll
-  for (int tile = 0; tile < ROW_TILES; tile++) {
-    if (tile >= tiles) continue;
+  for (int half = 0; half < 2; half++) {
+    const int key = (first_key + half * 8 + at.group) ^ at.pair * 8;
+    InShared<float> scores = at_byte<float>(memory, SCORES + ((part * ROWS + first_tile * 8 + at.pair * 2) * BLOCK_KEYS + key) * 4);
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      float2 sum = make_float2(sums.chain[0][tile][2 * half], sums.chain[0][tile][2 * half + 1]);
+    for (int tile = 0; tile < ROW_TILES; tile++) {
+      if (tile >= tiles) continue;
 #pragma unroll
-      for (int chain = 1; chain < CHAINS; chain++) {
-        sum.x += sums.chain[chain][tile][2 * half];
-        sum.y += sums.chain[chain][tile][2 * half + 1];
+      for (int row = 0; row < 2; row++) {
+        float sum = sums.chain[0][tile][2 * half + row];
+#pragma unroll
+        for (int chain = 1; chain < CHAINS; chain++) sum += sums.chain[chain][tile][2 * half + row];
+        scores[(tile * 8 + row) * BLOCK_KEYS] = sum;
       }
-      scores[(half * 8 * SCORE_PITCH + tile * 8) / 2] = sum;
     }
   }
 }
 
 // ------------------------------------------------------------------------------------------------ softmax
 
-// Of the two rows 2 * pair and the next of a warp's tile of rows.
-struct Softmax { float maximum[2], sum[2]; };
+// Half a warp has a row, a lane two keys of it. Pairs of rows go round the warps; of an odd number of tiles, half of the
+// warps have one pair less.
+DEVICE int own_row(int pair, const Place& at) { return (pair * WARPS + at.warp) * 2 + at.lane / 16; }
+DEVICE bool has_pair(int pair, const Place& at) { return TILES % 2 == 0 || pair < PAIRS - 1 || at.warp < WARPS / 2; }
+// Sums are those of the lane's keys.
+struct Softmax { float maximum[PAIRS], sum[PAIRS]; };
 DEVICE void park(const Softmax& softmax, uint8_t* memory, const Place& at) {
-  at_byte<float4>(memory, PARKING)[at.thread] = make_float4(softmax.maximum[0], softmax.maximum[1], softmax.sum[0], softmax.sum[1]);
+#pragma unroll
+  for (int i = 0; i < PAIRS; i++) at_byte<float2>(memory, PARKING)[i * THREADS + at.thread] = make_float2(softmax.maximum[i], softmax.sum[i]);
 }
-DEVICE Softmax unpark(uint8_t* memory, const Place& at) {
-  const float4 four = at_byte<float4>(memory, PARKING)[at.thread];
-  return {{four.x, four.y}, {four.z, four.w}};
+DEVICE void unpark(Softmax& softmax, uint8_t* memory, const Place& at) {
+#pragma unroll
+  for (int i = 0; i < PAIRS; i++) {
+    const float2 both = at_byte<float2>(memory, PARKING)[i * THREADS + at.thread];
+    softmax.maximum[i] = both.x;
+    softmax.sum[i] = both.y;
+  }
 }
 
-// Probabilities of a tile of keys, for 8 rows; sums up those of its own keys. Says whether a maximum moved.
+// The maxima of a warp's rows become those of the scores, where they grew enough, and its sums follow.
+DEVICE void move_maxima(Softmax& softmax, const float2 (&score)[PAIRS], uint8_t* memory, const Place& at) {
+#pragma unroll
+  for (int i = 0; i < PAIRS; i++) {
+    if (!has_pair(i, at)) continue;
+    float most = larger(score[i].x, score[i].y), alpha = 1;
+#pragma unroll
+    for (int lanes = 1; lanes < 16; lanes *= 2) most = larger(most, warp_read_xor(most, lanes));
+    if (most > softmax.maximum[i] + MOST_GROWTH) {
+      alpha = exp2_fast(softmax.maximum[i] - most);
+      softmax.maximum[i] = most;
+      softmax.sum[i] *= alpha;
+    }
+    if (at.lane % 16 == 0) at_byte<float>(memory, ALPHAS)[own_row(i, at)] = alpha;
+  }
+}
+
+// Probabilities of a tile of keys, in the places of a product's right side; sums them up. Says whether a maximum may have
+// moved.
 template <class Sees>
 DEVICE bool weigh_keys(Softmax& softmax, int slot_of_stage, uint8_t* memory, float scale, const Sees& sees, const Place& at) {
-  const int tile = at.warp / SHARES, share = at.warp % SHARES;
-  InShared<float2> scores = at_byte<float2>(memory, SCORES + (tile * 8 + at.pair * 2) * 4);
-  float2 factor = make_float2(scale, scale);
-  if (RECORDS != BF16_RECORDS) factor = at_byte<float2>(memory, FACTORS)[tile * 4 + at.pair];
-  float score[KEY_BLOCKS][2], inverse[KEY_BLOCKS];
+  const int keys = at.lane % 16;  // two from 2 * keys on
+  InShared<float2> scores = at_byte<float2>(memory, SCORES + (own_row(0, at) * BLOCK_KEYS + (keys * 2 ^ at.warp % 4 * 8)) * 4);
+  float2 offset, inverse = make_float2(1, 1);  // minus infinity where nothing was chosen
+  if (RECORDS == BF16_RECORDS) {
+    offset = at_byte<float2>(memory, OFFSETS)[slot_of_stage * BLOCK_KEYS / 2 + keys];
+  } else {
+    const float4 powers = at_byte<float4>(memory, KEY_POWERS)[keys];
+    offset = make_float2(powers.x, powers.z);
+    inverse = make_float2(powers.y, powers.w);
+  }
+  const bool first_chosen = offset.x != MINUS_INFINITY, second_chosen = offset.y != MINUS_INFINITY;  // else not even NaN in a query counts
+  float2 score[PAIRS];
 #pragma unroll
-  for (int i = 0; i < KEY_BLOCKS; i++) {  // its own keys first
-    const int key = (i ^ share * OWN_KEY_BLOCKS) * 8 + at.group;
-    float2 sum = scores[key * SCORE_PITCH / 2];
+  for (int i = 0; i < PAIRS; i++) {
+    if (!has_pair(i, at)) continue;
+    float2 sum = scores[i * WARPS * BLOCK_KEYS];
 #pragma unroll
     for (int part = 1; part < 4; part++) {
-      const float2 of_part = scores[(part * BLOCK_KEYS + key) * SCORE_PITCH / 2];
+      const float2 of_part = scores[(part * ROWS / 2 + i * WARPS) * BLOCK_KEYS];
       sum.x += of_part.x;
       sum.y += of_part.y;
     }
-    float offset;  // minus infinity where nothing was chosen
-    if (RECORDS == BF16_RECORDS) {
-      offset = at_byte<float>(memory, OFFSETS)[slot_of_stage * BLOCK_KEYS + key];
-    } else {
-      const float2 power = at_byte<float2>(memory, KEY_POWERS)[key];
-      offset = power.x;
-      inverse[i] = power.y;
-    }
-    const bool chosen = offset != MINUS_INFINITY;  // else not even NaN in a query counts
-    score[i][0] = chosen ? sum.x * factor.x + offset : offset;
-    score[i][1] = chosen ? sum.y * factor.y + offset : offset;
+    const float factor = RECORDS == BF16_RECORDS ? scale : at_byte<float>(memory, FACTORS)[own_row(i, at)];
+    score[i] = make_float2(first_chosen ? sum.x * factor + offset.x : offset.x, second_chosen ? sum.y * factor + offset.y : offset.y);
   }
   if (sees.restricts()) {
 #pragma unroll
-    for (int i = 0; i < KEY_BLOCKS; i++)
-#pragma unroll
-      for (int row = 0; row < 2; row++)
-        if (!sees.key(tile * 8 + at.pair * 2 + row, (i ^ share * OWN_KEY_BLOCKS) * 8 + at.group)) score[i][row] = MINUS_INFINITY;
-  }
-  float alpha[2] = {1, 1}, base[2], most[2];
-#pragma unroll
-  for (int row = 0; row < 2; row++) most[row] = larger(larger(score[0][row], score[1][row]), larger(score[2][row], score[3][row]));
-  const bool grown = most[0] > softmax.maximum[0] + MOST_GROWTH || most[1] > softmax.maximum[1] + MOST_GROWTH;
-  if (warp_ballot(grown)) {  // seldom, behind the first tiles
-#pragma unroll
-    for (int row = 0; row < 2; row++) {
-#pragma unroll
-      for (int lanes = 4; lanes < 32; lanes *= 2) most[row] = larger(most[row], warp_read_xor(most[row], lanes));
-      const float before = softmax.maximum[row];
-      if (most[row] > before + MOST_GROWTH) {
-        alpha[row] = exp2_fast(before - most[row]);
-        softmax.maximum[row] = most[row];
-        softmax.sum[row] *= alpha[row];
-      }
+    for (int i = 0; i < PAIRS; i++) {
+      if (!has_pair(i, at)) continue;
+      if (!sees.key(own_row(i, at), keys * 2)) score[i].x = MINUS_INFINITY;
+      if (!sees.key(own_row(i, at), keys * 2 + 1)) score[i].y = MINUS_INFINITY;
     }
   }
+  bool grown = false;
 #pragma unroll
-  for (int row = 0; row < 2; row++) base[row] = softmax.maximum[row] == MINUS_INFINITY ? 0 : softmax.maximum[row];
-  if (share == 0 && at.group == 0) at_byte<float2>(memory, ALPHAS)[tile * 4 + at.pair] = make_float2(alpha[0], alpha[1]);
-  InShared<uint32_t> weights = at_byte<uint32_t>(memory, WEIGHTS + (tile * (BLOCK_KEYS / 16) * 32 + at.lane) * 8);
+  for (int i = 0; i < PAIRS; i++)
+    if (has_pair(i, at)) grown = grown || larger(score[i].x, score[i].y) > softmax.maximum[i] + MOST_GROWTH;
+  const bool moves = warp_ballot(grown) != 0;  // seldom, behind the first tiles
+  if (moves) move_maxima(softmax, score, memory, at);
+  // The place of the two keys in a row: [tile][step][lane of the product][half].
+  const int place = ((at.warp / 4 * (BLOCK_KEYS / 16) + keys / 8) * 32 + own_row(0, at) % 8 * 4 + keys % 4) * 2 + keys % 8 / 4;
+  InShared<uint32_t> weights = at_byte<uint32_t>(memory, WEIGHTS + place * 4);
 #pragma unroll
-  for (int i = 0; i < OWN_KEY_BLOCKS; i++) {
-    const int block = i ^ share * OWN_KEY_BLOCKS, place = block / 2 * 64 + block % 2;
-    const float first = exp2_fast(score[i][0] - base[0]), second = exp2_fast(score[i][1] - base[1]);
-    if (RECORDS == BF16_RECORDS) {
-      softmax.sum[0] += first;
-      softmax.sum[1] += second;
-      weights[place] = transpose_matrix(pack_bf16(first, second));
-    } else {
-      softmax.sum[0] += first * inverse[i];
-      softmax.sum[1] += second * inverse[i];
-      weights[place] = transpose_matrix(pack_f16(first, second));
-      if (RECORDS == DSV4_RECORDS) weights[WEIGHT_COPY / 4 + place] = transpose_matrix(pack_bf16(first * inverse[i], second * inverse[i]));
-    }
+  for (int i = 0; i < PAIRS; i++) {
+    if (!has_pair(i, at)) continue;
+    const float base = softmax.maximum[i] == MINUS_INFINITY ? 0 : softmax.maximum[i];
+    const float first = exp2_fast(score[i].x - base), second = exp2_fast(score[i].y - base);
+    softmax.sum[i] += first * inverse.x + second * inverse.y;
+    weights[i * WARPS * BLOCK_KEYS] = RECORDS == BF16_RECORDS ? pack_bf16(first, second) : pack_f16(first, second);
+    if (RECORDS == DSV4_RECORDS) weights[WEIGHT_COPY / 4 + i * WARPS * BLOCK_KEYS] = pack_bf16(first * inverse.x, second * inverse.y);
+    if (!moves && at.lane % 16 == 0) at_byte<float>(memory, ALPHAS)[own_row(i, at)] = 1;
   }
-  return alpha[0] != 1 || alpha[1] != 1;
+  return moves;
 }
 
 // ------------------------------------------------------------------------------------------------ output
@@ -575,26 +580,20 @@ struct Results {
 
 DEVICE void finish(Output& output, const Softmax& softmax, bool any, const Results& results, uint8_t* memory, const Place& at) {
   InShared<float> sums = at_byte<float>(memory, ROW_SUMS), maxima = at_byte<float>(memory, ROW_MAXIMA);
-  const int own_tile = at.warp / SHARES;
-  if (own_tile < TILES) {
 #pragma unroll
-    for (int row = 0; row < 2; row++) {
-      float sum = softmax.sum[row];
+  for (int i = 0; i < PAIRS; i++) {
+    if (!has_pair(i, at)) continue;
+    float sum = softmax.sum[i];
 #pragma unroll
-      for (int lanes = 4; lanes < 32; lanes *= 2) sum += warp_read_xor(sum, lanes);
-      const int place = own_tile * 8 + at.pair * 2 + row;
-      if (at.group == 0) {
-        sums[at.warp % SHARES * ROWS + place] = sum;
-        if (at.warp % SHARES == 0) maxima[place] = softmax.maximum[row];
-      }
+    for (int lanes = 1; lanes < 16; lanes *= 2) sum += warp_read_xor(sum, lanes);
+    if (at.lane % 16 == 0) {
+      sums[own_row(i, at)] = sum;
+      maxima[own_row(i, at)] = softmax.maximum[i];
     }
   }
   block_barrier();
   if (at.thread < ROWS) {
-    float sum = 0;
-#pragma unroll
-    for (int share = 0; share < SHARES; share++) sum += sums[share * ROWS + at.thread];
-    const float maximum = maxima[at.thread];
+    const float sum = sums[at.thread], maximum = maxima[at.thread];
     if (PARTIAL) {
       // A sum that is no number must not be lost where nothing is known of the maximum.
       store(results.partial_rows + at.thread, make_float2(sum != sum ? float_of_bits(0x7f800000u) : maximum, sum));
@@ -706,11 +705,15 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
                    uint8_t* memory, const Place& at) {
   const Ring<Keys> ring = {keys, tiles, memory, shared_address(memory), at};
   const int part = at.warp % 4, half = at.warp / 4, first_key = SPLIT_ROWS ? 0 : half * OWN_KEYS;
-  const int first_tile = SPLIT_ROWS ? half * ROW_TILES : 0, row_tiles = min(ROW_TILES, TILES - first_tile);
+  const int first_tile = SPLIT_ROWS ? half * ROW_TILES : 0, row_tiles = TILES % ROW_TILES ? min(ROW_TILES, TILES - first_tile) : ROW_TILES;
   Queries queries;
   begin(ring, queries_of_block, row_count, scale, first_tile, part, queries);
   clear(output);
-  softmax = {{MINUS_INFINITY, MINUS_INFINITY}, {0, 0}};
+#pragma unroll
+  for (int i = 0; i < PAIRS; i++) {
+    softmax.maximum[i] = MINUS_INFINITY;
+    softmax.sum[i] = 0;
+  }
   if (PARKED) park(softmax, memory, at);
   int slot = 0;  // tile % STAGES
   const uint8_t* coming_record = ring.record_of(STAGES - 1);
@@ -741,9 +744,8 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
     copy_async_commit();
     block_barrier();  // the scores of all warps are there
     ring.find_records(tile + STAGES, slot);
-    bool moves = false;
-    if (PARKED) softmax = unpark(memory, at);
-    if (at.warp / SHARES < TILES) moves = weigh_keys(softmax, slot, memory, scale, keys.sees(tile), at);
+    if (PARKED) unpark(softmax, memory, at);
+    const bool moves = weigh_keys(softmax, slot, memory, scale, keys.sees(tile), at);
     if (PARKED) park(softmax, memory, at);
     const bool moved = block_barrier_any(moves);  // and the probabilities
     if (!PARKED) coming_record = ring.record_of(slot);  // of the tile that takes this one's place
@@ -752,5 +754,5 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
     else add_values<false>(output, memory, ring.base, stage, at);
     slot = slot == STAGES - 1 ? 0 : slot + 1;
   }
-  if (PARKED) softmax = unpark(memory, at);
+  if (PARKED) unpark(softmax, memory, at);
 }

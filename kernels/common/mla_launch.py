@@ -67,12 +67,11 @@ class Block:
 
 def _shared_bytes(records: int, tiles: int, stages: int) -> int:
     rows = 8 * tiles
-    pitch = rows if rows % 32 in (8, 24) else rows + 8
-    scores = 4 * _BLOCK_KEYS * pitch * 4
+    scores = 4 * rows * _BLOCK_KEYS * 4
     weights = (2 if records == DSV4 else 1) * rows * _BLOCK_KEYS * 2
     of_keys = _BLOCK_KEYS * (_GROUPS[records] * 2 + 8)
     of_stage = _BLOCK_KEYS * (_PITCH[records] + 12 + (16 if records == DSV4 else 8))
-    parking = _THREADS * 16 if tiles == 8 else 0
+    parking = _THREADS * tiles // 2 * 8 if tiles == 8 else 0
     return stages * of_stage + scores + weights + rows * 8 + of_keys + parking
 
 
