@@ -60,7 +60,8 @@ class Compiler:
             _check_architecture(self.library, architecture)
             options = (f"--gpu-architecture={architecture}", *_OPTIONS, "--ptxas-options=-v")
             image, log = self._compile(self.library, program, options)
-            if program.entry not in _resources_said(log):  # newer libraries answer from a store of their own, without what ptxas said
+            # Newer libraries answer from a store of their own, without what ptxas said.
+            if program.entry not in _resources_said(log):
                 image, log = self._compile(self.library, program, (*options, "--no-cache"))
             return image, log
         return _run_nvcc(self.nvcc, program, architecture)

@@ -112,12 +112,6 @@ DEVICE uint32_t warp_ballot(bool vote) { return __ballot_sync(0xffffffffu, vote)
 DEVICE uint32_t warp_read(uint32_t value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 DEVICE float warp_read_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 
-// Turns an 8x8 matrix of 16-bit elements: lane l brings row l / 4, columns 2 (l % 4) and the next, and takes them of the result.
-DEVICE uint32_t transpose_matrix(uint32_t pair) {
-  uint32_t turned;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
-  return turned;
-}
 // Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
 DEVICE void load_matrices(uint32_t (&tile)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -441,18 +441,6 @@ DEVICE float warp_read_xor(float value, int mask) {
   return value;
 }
 
-DEVICE uint32_t transpose_matrix(uint32_t pair) {
-  uint64_t in[1] = {pair}, out[1];
-  emulator::together("movmatrix", in, 1, out, 1, [](emulator::Meeting& meeting) {
-    uint16_t matrix[8][8];
-    for (int lane = 0; lane < 32; lane++)
-      for (int i = 0; i < 2; i++) matrix[lane / 4][lane % 4 * 2 + i] = (uint16_t)(meeting.in[lane][0] >> (16 * i));
-    for (int lane = 0; lane < 32; lane++)
-      meeting.out[lane][0] = matrix[lane % 4 * 2][lane / 4] | (uint32_t)matrix[lane % 4 * 2 + 1][lane / 4] << 16;
-  });
-  return (uint32_t)out[0];
-}
-
 namespace emulator {
 // Lane l holds, of each matrix, two elements: of row l / 4 in columns 2 (l % 4) and the next; transposed, the other way.
 static void load_matrices(uint32_t (&tile)[4], const void* row, bool transposed) {

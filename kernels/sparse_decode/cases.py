@@ -205,6 +205,17 @@ def _times(factor: float) -> Callable[[Array], Array]:
     return lambda q: bf16_bits(bf16_values(q) * factor)
 
 
+def _times_in(head: int, factor: float) -> Callable[[Array], Array]:
+    """The same for one head alone."""
+
+    def change(q: Array) -> Array:
+        changed = q.copy()
+        changed[:, head] = _times(factor)(q[:, head])
+        return changed
+
+    return change
+
+
 def _with(request: int, head: int, column: int, bits: int) -> Callable[[Array], Array]:
     def change(q: Array) -> Array:
         q = q.copy()
@@ -276,6 +287,8 @@ def _of_both(plain: Inputs) -> Iterator[tuple[str, Inputs]]:
     yield "infinity in q of one head", replace(plain, q=_with(0, 7, 0, _INFINITY))
     yield "infinity in the last column of q", replace(plain, q=_with(0, 7, -1, _INFINITY | 0x8000))
     yield "scores of tens of thousands", replace(plain, q=_times(512), scale=1.0)
+    late = replace(plain, requests=1, heads=20, parts=(Part(k=290),), splits=1)
+    yield "a maximum that grows late in one row", replace(late, q=_times_in(5, 512), scale=1.0)
     yield "scores near 0", replace(plain, q=_times(2.0**-20))
     yield "large q and small scale", replace(plain, q=_times(2.0**20), scale=0.05 * 2.0**-20)
     yield "small q and large scale", replace(plain, q=_times(2.0**-30), scale=0.05 * 2.0**30)

@@ -58,7 +58,10 @@ def test_the_emulator_gives_what_the_reference_gives(case: Case) -> None:
         ("NaN in one node", ("[slot_of_stage * BLOCK_KEYS + at.thread / SHARERS] = NOT_A_NUMBER;", "[0] = 0;")),
         ("slots of -1", ("index >= 0 && index < slots", "index < slots")),
         ("a gap behind", ("(int64_t)index * row_stride", "(int64_t)index * 1152")),
-        ("150 keys and 9 nodes, 1", ("coming_record = record_of(slot);", "coming_record = record_of(slot_before);")),
+        (
+            "150 keys and 9 nodes, 1",
+            ("_record = ring.record_of(slot);", "_record = ring.record_of(slot_before);"),
+        ),
         ("fewer slots", ("max(keys.count - nodes, 0)", "keys.count - nodes")),
     ],
     ids=lambda each: each if isinstance(each, str) else each[0].strip()[:50],
