@@ -101,7 +101,6 @@ def test_the_emulator_gives_what_the_reference_gives(case: Case) -> None:
         ("v32: NaN in q where", ("second_chosen = offset.y != MINUS_INFINITY", "second_chosen = true")),
         ("v32: two caches", ("if (behind) tile -= first.tiles;", "")),
     ],
-    ids=lambda each: each if isinstance(each, str) else each[0].strip()[:50],
 )
 def test_a_broken_kernel_is_noticed(case: str, edit: tuple[str, str]) -> None:
     assert first_complaint(KERNEL, case, edit)

@@ -64,7 +64,6 @@ def test_the_emulator_gives_what_the_reference_gives(case: Case) -> None:
         ),
         ("fewer slots", ("max(keys.count - nodes, 0)", "keys.count - nodes")),
     ],
-    ids=lambda each: each if isinstance(each, str) else each[0].strip()[:50],
 )
 def test_a_broken_kernel_is_noticed(case: str, edit: tuple[str, str]) -> None:
     assert first_complaint(KERNEL, case, edit)
