@@ -11,19 +11,24 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from coherent import Plan, Slow, write_run
+from dying import dies_once, divides, kills
 
 import traceanalyzer as ta
 from traceanalyzer import cli
+from traceanalyzer.ingest import apart
 from traceanalyzer.ingest import spread as spreading
+from traceanalyzer.ingest.parallel import processes
 from traceanalyzer.ingest.spread import ATTEMPTS, Lost, spread
 from traceanalyzer.many import ManyRanks
 from traceanalyzer.trace import Trace
@@ -202,36 +207,140 @@ def test_ranks_of_a_merged_file_are_told_apart(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- workers that die
 
 
-def test_a_process_that_dies_once_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of twelve files the fourth kills its worker the first time, and with it whatever else that pool had."""
+@pytest.fixture
+def in_processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """`spread` takes processes, as with an engine that keeps the interpreter; the sizes of the pools that it makes."""
+    made: list[int] = []
+
+    def counted(jobs: int) -> Executor:
+        made.append(jobs)
+        return processes(jobs)
+
     monkeypatch.setattr(spreading, "choose", lambda: type("Engine", (), {"releases_interpreter": False})())
+    monkeypatch.setattr(apart, "processes", counted)
+    return made
+
+
+def test_a_process_that_dies_once_costs_nothing(tmp_path: Path, in_processes: list[int]) -> None:
+    """Of twelve files the fourth kills its worker the first time, and no other one notices."""
     paths = [str(tmp_path / f"{number}") for number in range(12)]
-    found = list(spread(_dies_once, paths, None, 2, None))
+    found = list(spread(dies_once, paths, None, 2, None))
     assert found == [f"{path} read" for path in paths]
+    assert sum(in_processes) <= 2 + 1 + 1  # one in the place of the dead one, and one to see whether any begins
 
 
-def _dies_once(path: str, _: object) -> str:
-    mark = Path(f"{path}.mark")
-    if path.endswith("3") and not mark.exists():
-        mark.touch()
+@pytest.mark.parametrize("jobs", [2, 4])
+@pytest.mark.parametrize(
+    "killers", [(0,), (3,), (6,), (2, 4), (0, 1)], ids=["first", "middle", "last", "two", "side by side"]
+)
+def test_a_file_that_kills_every_worker_is_lost_alone(
+    tmp_path: Path, in_processes: list[int], killers: tuple[int, ...], jobs: int
+) -> None:
+    """Its neighbours are slow: some are at work whenever it kills."""
+    names = [f"killer{number}" if number in killers else f"slow{number}" for number in range(7)]
+    paths = [str(tmp_path / name) for name in names]
+    seen: list[int] = []
+    for path in paths:
+        Path(path).touch()
+    found = list(spread(kills, paths, None, jobs, seen.append))
+    lost = [each for each in found if isinstance(each, Lost)]
+    assert [each.path for each in lost] == [paths[number] for number in killers]
+    assert all("given up after 3 attempts; the worker died (BrokenProcessPool" in each.reason for each in lost)
+    wanted = [path if number in killers else f"{path} read" for number, path in enumerate(paths)]
+    assert [each.path if isinstance(each, Lost) else each for each in found] == wanted
+    begun = {path: Path(path).stat().st_size for path in paths}
+    assert begun == {path: ATTEMPTS if number in killers else 1 for number, path in enumerate(paths)}
+    assert len(seen) == len(paths)
+    assert sum(in_processes) <= jobs + ATTEMPTS * len(killers) + 1
+
+
+def test_nothing_but_a_note_is_left_of_a_file_that_kills(run: Path, tmp_path: Path, in_processes: list[int]) -> None:
+    without = tmp_path / "run"
+    shutil.copytree(run, without)
+    (without / "rank00003.json.gz").unlink()
+    found = ta.gather(run, _kills_at_three, tables=("kernels",), cache=False, jobs=2)
+    wanted = ta.gather(without, _kills_at_three, tables=("kernels",), cache=False, jobs=2)
+    unreadable = pl.col("code") == "unreadable"
+    (note,) = found.head.notes.filter(unreadable).to_dicts()
+    assert (Path(note["path"]).name, note["count"]) == ("rank00003.json.gz", 1)
+    assert dict(found.results) == dict(wanted.results)
+    assert found.head.notes.filter(~unreadable).drop("path").equals(wanted.head.notes.drop("path"))
+    assert found.head.ranks.drop("path").equals(wanted.head.ranks.drop("path"))
+    assert in_processes
+
+
+def _kills_at_three(trace: Trace) -> int:
+    if trace.ranks["rank"].item() == 3:
         os._exit(1)
-    return f"{path} read"
+    return trace.kernels.height
 
 
-def test_a_file_that_kills_every_worker_is_lost_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spreading, "choose", lambda: type("Engine", (), {"releases_interpreter": False})())
-    paths = [str(tmp_path / f"{number}") for number in range(7)]
-    found = list(spread(_kills, paths, None, 2, None))
-    (lost,) = [each for each in found if isinstance(each, Lost)]
-    assert (lost.path, ATTEMPTS) == (paths[3], 3)
-    assert "the worker died (BrokenProcessPool" in lost.reason
-    others = [each for each in found if not isinstance(each, Lost)]
-    assert others == [f"{path} read" for path in paths if path != paths[3]]
+def test_what_work_raises_in_a_process_is_no_dead_worker(tmp_path: Path, in_processes: list[int]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(spread(divides, [str(tmp_path / f"{number}") for number in range(4)], None, 2, None))
+    assert in_processes
 
 
-def _kills(path: str, _: object) -> str:
-    if path.endswith("3"):
-        os._exit(1)
+def test_a_script_without_a_main_guard_works_in_its_own_process(run: Path, tmp_path: Path) -> None:
+    """No process can begin there; of many files that is found out once."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from operator import attrgetter\n"
+        "import traceanalyzer as ta\n"
+        "found = ta.gather(sys.argv[1], attrgetter('kernels.height'), tables=('kernels',), jobs=2, cache=False)\n"
+        "print(len(found.results))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script), str(run)], env={**os.environ, "TRACEANALYZE_ENGINE": "python"},
+        capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "16\n")
+    assert 2 <= done.stderr.count("finished its bootstrapping phase") <= 3
+
+
+def test_processes_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    for limit, most in ((1024, 96), (256, 24), (4, 1), (resource.RLIM_INFINITY, 1 << 16)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        assert apart.most_apart() == most
+
+
+class OneWorker(Executor):
+    """A worker that has all tasks at once, as one of a cluster with many threads: a killer fails them all."""
+
+    def __init__(self) -> None:
+        self._tasks: list[tuple[Future[Any], Callable[[], Any]]] = []
+        self._lock = threading.Lock()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        with self._lock:
+            self._tasks.append((future, partial(fn, *args, **kwargs)))
+            if len(self._tasks) == 1:
+                threading.Timer(0.1, self._settle).start()
+        return future
+
+    def _settle(self) -> None:
+        with self._lock:
+            tasks, self._tasks = self._tasks, []
+        dead = any("killer" in task.args[0] for _, task in tasks if isinstance(task, partial))
+        for future, task in tasks:
+            if dead:
+                future.set_exception(RuntimeError("the worker is gone"))
+            else:
+                future.set_result(task())
+
+
+def test_neighbours_of_a_killer_on_a_shared_worker_are_not_lost() -> None:
+    paths = ["a", "killer1", "b", "c", "killer2", "d"]
+    found = list(spread(_says_read, paths, OneWorker(), None, None))
+    assert [each.path if isinstance(each, Lost) else each for each in found] == [
+        path if "killer" in path else f"{path} read" for path in paths
+    ]
+
+
+def _says_read(path: str, _: object) -> str:
     return f"{path} read"
 
 

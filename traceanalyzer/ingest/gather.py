@@ -91,8 +91,9 @@ def gather(
 
     `executor` is any `concurrent.futures.Executor` (threads, processes, a Dask client's `get_executor()`, mpi4py's
     `MPIPoolExecutor`); `work` and what it returns must then be picklable. Without one, threads or processes of this
-    machine are used, `jobs` at once. A file whose worker dies is tried again; where that does not help it is left out
-    with a note, and no other file is lost. All else is as in `read`.
+    machine are used, `jobs` at once. A file whose worker dies is tried again, at last with nothing else at work; where
+    that does not help it is left out with a note, and no other file is lost. (An executor that breaks for good when one
+    worker dies, as a `ProcessPoolExecutor` does, loses all that is not done by then.) All else is as in `read`.
 
     Raises `UnreadableError` if no file could be read (or, with `strict`, if any could not), and `UsageError` for an
     unknown table or a bad pattern.
