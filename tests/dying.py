@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 
 def dies_once(path: str, _: object) -> str:
@@ -29,3 +30,12 @@ def kills(path: str, _: object) -> str:
 def divides(path: str, _: object) -> float:
     """Raises an error on file 0, as work with a fault in it does."""
     return 1 / int(Path(path).name)
+
+
+def dies_reading_rank_1(path: str, progress: Any, **asked: Any) -> Any:
+    """Reads a file as `read` does, but that of rank 1 takes the process with it."""
+    from traceanalyzer.ingest.reader import load_or_refuse
+
+    if "TP-1." in path:
+        os._exit(1)
+    return load_or_refuse(path, progress, **asked)

@@ -18,6 +18,7 @@ from unittest import mock
 import polars as pl
 import pytest
 from builders import kernel, op, trace_json, write_trace
+from dying import dies_reading_rank_1
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from layouts import LAYOUTS, bare_array, compact
@@ -331,12 +332,31 @@ def test_a_script_without_a_main_guard_reads_in_its_own_process(tmp_path: Path) 
     assert (done.returncode, done.stdout) == (0, "2\n")
 
 
+def test_a_file_that_kills_its_process_is_left_out_alone(tmp_path: Path) -> None:
+    """It is never read in this process, which it would kill as well."""
+    for rank in range(4):
+        write_trace(tmp_path / f"17.5-TP-{rank}.trace.json", [kernel("k", at=1, dur=2)], rank=rank, world_size=4)
+    with (
+        mock.patch("traceanalyzer.ingest.reader.load_or_refuse", dies_reading_rank_1),
+        mock.patch("traceanalyzer.ingest.spread.choose", return_value=mock.Mock(releases_interpreter=False)),
+        mock.patch("traceanalyzer.ingest.parallel.choose", return_value=mock.Mock(releases_interpreter=False)),
+        mock.patch("traceanalyzer.ingest.parallel.WORTH_PROCESSES", 0),
+    ):
+        trace = ta.read(tmp_path, cache=False, jobs=2)
+        with pytest.raises(ta.UnreadableError, match="the worker died"):
+            ta.read(tmp_path, cache=False, jobs=2, strict=True)
+    assert trace.ranks["rank"].to_list() == [0, 2, 3]
+    (note,) = trace.notes.filter(pl.col("code") == "unreadable").to_dicts()
+    assert note["path"].endswith("17.5-TP-1.trace.json")
+    assert "given up after 3 attempts; the worker died" in note["message"]
+
+
 def test_no_more_workers_than_cores_that_may_be_used(tmp_path: Path) -> None:
     for rank in range(2):
         write_trace(tmp_path / f"17.5-TP-{rank}.trace.json", [kernel("k", at=1, dur=2)], rank=rank, world_size=2)
     with (
         mock.patch("os.sched_getaffinity", return_value={3}, create=True),
-        mock.patch("traceanalyzer.ingest.parallel.ThreadPoolExecutor", side_effect=AssertionError),
+        mock.patch("traceanalyzer.ingest.spread.ThreadPoolExecutor", side_effect=AssertionError),
         mock.patch("concurrent.futures.ProcessPoolExecutor", side_effect=AssertionError),
         mock.patch("traceanalyzer.ingest.parallel.WORTH_PROCESSES", 0),
     ):

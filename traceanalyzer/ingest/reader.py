@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,12 +27,13 @@ from traceanalyzer.ingest.identity import (
 )
 from traceanalyzer.ingest.load import LoadedFile, load
 from traceanalyzer.ingest.losses import REST_KEPT
-from traceanalyzer.ingest.parallel import map_files
+from traceanalyzer.ingest.parallel import worth
 from traceanalyzer.ingest.public import public
 from traceanalyzer.ingest.raw import ALL_TABLES
 from traceanalyzer.ingest.remote import is_url
 from traceanalyzer.ingest.runs import RunFile, RunPlan, assign_runs
 from traceanalyzer.ingest.source import Progress
+from traceanalyzer.ingest.spread import Lost, spread
 from traceanalyzer.ingest.values import printable, to_text
 from traceanalyzer.notes import Note
 from traceanalyzer.store import Store, default_store
@@ -110,14 +112,17 @@ def _load_all(
     refusals: list[UnreadableError] = []
     notes: list[Note] = []
     work = partial(load_or_refuse, tables=tables, store=store)
-    for file, result in zip(files, map_files(work, [file.path for file in files], jobs, progress), strict=True):
-        if isinstance(result, LoadedFile):
-            if strict:
-                refuse_damage(result)
-            loaded.append(result)
-            continue
-        notes.append(refused(result, named=file.named, strict=strict))
-        refusals.append(result)
+    paths = [file.path for file in files]
+    with closing(spread(work, paths, None, worth(jobs, paths), progress)) as found:
+        for file, result in zip(files, found, strict=True):
+            if isinstance(result, LoadedFile):
+                if strict:
+                    refuse_damage(result)
+                loaded.append(result)
+                continue
+            refusal = UnreadableError(file.path, result.reason) if isinstance(result, Lost) else result
+            notes.append(refused(refusal, named=file.named, strict=strict))
+            refusals.append(refusal)
     if not loaded and refusals:
         raise nothing_read(refusals)
     return loaded, notes
