@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from traceanalyzer.kernels import find
-from traceanalyzer.kernels.common import mla_launch
 from traceanalyzer.kernels.common.attention import expect_close
 from traceanalyzer.kernels.common.case import Case
 from traceanalyzer.kernels.common.emulator import Emulator
 from traceanalyzer.kernels.common.kernel import Build
-from traceanalyzer.kernels.common.program import SHARED_BYTES_LIMIT
 from traceanalyzer.kernels.common.testing import (
     TWO_SEEDS,
     compilations,
@@ -110,46 +108,6 @@ def test_a_broken_kernel_is_noticed(case: str, edit: tuple[str, str]) -> None:
 @pytest.mark.parametrize(("build", "architecture"), compilations(KERNEL))
 def test_it_compiles_within_its_budget(build: Build, architecture: str) -> None:
     assert over_budget(build, architecture) == []
-
-
-@pytest.mark.parametrize("records", [mla_launch.BF16, mla_launch.V32, mla_launch.DSV4])
-def test_every_block_fits_into_shared_memory(records: int) -> None:
-    for size in mla_launch.SHARED_BYTES_OF_MULTIPROCESSORS:
-        for tiles in range(1, 9):
-            block = mla_launch.block_of(records, tiles, size)
-            if block:
-                assert block.shared_bytes <= SHARED_BYTES_LIMIT
-                assert block.resident * (block.shared_bytes + 1024) <= size
-
-
-@pytest.mark.parametrize("heads", [1, 8, 16, 64, 127, 128])
-@pytest.mark.parametrize("requests", [1, 16, 64, 4096])
-@pytest.mark.parametrize("width", [0, 1, 33, 512, 2048, 100_000])
-def test_a_plan_covers_all_rows_and_fills_the_gpu_where_it_can(heads: int, requests: int, width: int) -> None:
-    plan = mla_launch.plan(mla_launch.V32, heads, requests, width, 132, 233_472)
-    assert plan.row_blocks * plan.block.tiles * 8 >= heads
-    assert (plan.row_blocks - 1) * plan.block.tiles * 8 < heads
-    assert 1 <= plan.splits <= max(1, -(-width // 32))
-    blocks = plan.row_blocks * plan.splits * requests
-    assert blocks >= min(64, requests * -(-heads // 64) * max(1, width // 64))
-
-
-def test_work_of_one_request_is_split_and_that_of_many_is_not() -> None:
-    def plan(requests: int, heads: int) -> mla_launch.Plan:
-        return mla_launch.plan(mla_launch.V32, heads, requests, 2048, 132, 233_472)
-
-    assert plan(1, 128).splits > 8
-    assert plan(64, 128).splits == 1
-    assert plan(64, 128).partial_floats(64) == (0, 0)
-    with pytest.raises(ValueError, match="no block can have 9 tiles"):
-        mla_launch.plan(mla_launch.V32, 8, 1, 64, 132, 233_472, tiles=9)
-
-
-def test_contexts_that_grow_share_plans() -> None:
-    plans = {id(mla_launch.plan(mla_launch.BF16, 72, 1, keys, 132, 233_472)) for keys in range(8_000, 9_000)}
-    assert len(plans) < 5
-    for keys in (0, 1, 31, 32, 33, 511, 65_545):
-        assert keys <= mla_launch.rounded(keys) <= keys * 9 / 8 + 32
 
 
 @needs_gpu
