@@ -138,7 +138,7 @@ DEVICE void multiply_add_16x8x16_f16(float (&sum)[4], const uint32_t (&a)[4], ui
 
 // ------------------------------------------------------------------------------------------------ registers
 
-// Keeps a number in a register from here on, where the compiler would rather compute it again for each use.
+// Hides from the compiler how a number came about, which so is not computed again for each use.
 DEVICE void keep(uint32_t& number) { asm volatile("" : "+r"(number)); }
 DEVICE void keep(const uint8_t*& address) { asm volatile("" : "+l"(address)); }
 

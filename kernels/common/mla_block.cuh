@@ -578,7 +578,7 @@ struct Results {
   float2* partial_rows;  // maximum and sum of each of its rows
 };
 
-DEVICE void finish(Output& output, const Softmax& softmax, bool any, const Results& results, uint8_t* memory, const Place& at) {
+DEVICE void finish(Output& output, const Softmax& softmax, const Results& results, uint8_t* memory, const Place& at) {
   InShared<float> sums = at_byte<float>(memory, ROW_SUMS), maxima = at_byte<float>(memory, ROW_MAXIMA);
 #pragma unroll
   for (int i = 0; i < PAIRS; i++) {
@@ -595,8 +595,7 @@ DEVICE void finish(Output& output, const Softmax& softmax, bool any, const Resul
   if (at.thread < ROWS) {
     const float sum = sums[at.thread], maximum = maxima[at.thread];
     if (PARTIAL) {
-      // A sum that is no number must not be lost where nothing is known of the maximum.
-      store(results.partial_rows + at.thread, make_float2(sum != sum ? float_of_bits(0x7f800000u) : maximum, sum));
+      store(results.partial_rows + at.thread, make_float2(maximum, sum));
     } else {
       const int row = results.first_row + at.thread;
       const float lse = log_of(maximum, sum);
@@ -606,15 +605,14 @@ DEVICE void finish(Output& output, const Softmax& softmax, bool any, const Resul
       if (row < results.row_count) store(results.lse + row, lse);
     }
   }
-  if (PARTIAL) {
-    if (any)
+  if (PARTIAL) {  // zeros too, where the block had no tile: rows that are not finite have no finite weight there
 #pragma unroll
-      for (int m = 0; m < 4; m++)
+    for (int m = 0; m < 4; m++)
 #pragma unroll
-        for (int tile = 0; tile < TILES; tile++) {
-          const float (&four)[4] = output.sums[m][tile];
-          store(results.partial_sums + ((at.warp * 4 + m) * TILES + tile) * 32 + at.lane, make_float4(four[0], four[1], four[2], four[3]));
-        }
+      for (int tile = 0; tile < TILES; tile++) {
+        const float (&four)[4] = output.sums[m][tile];
+        store(results.partial_sums + ((at.warp * 4 + m) * TILES + tile) * 32 + at.lane, make_float4(four[0], four[1], four[2], four[3]));
+      }
     return;
   }
   block_barrier();
@@ -632,7 +630,7 @@ DEVICE void finish(Output& output, const Softmax& softmax, bool any, const Resul
 
 // Keys: `index_of(tile, slot)` is where the index of a record lies, null behind the last; `record(tile, index)` the address
 // that it names, null where nothing is selected; `scales(tile, index)` that of its scales; `anywhere()` an address that is
-// never read; `prepare(tile, memory, stage, at)` may change a tile that has landed and says whether it did; `sees(tile)`
+// never read; `prepare(tile, memory, slot, at)` may change a tile that has landed and says whether it did; `sees(tile)`
 // says which row sees which key.
 
 // The tiles on their way. The last warp knows the way to records: a thread a key. An index is fetched with the tile that is
@@ -694,7 +692,7 @@ DEVICE void begin(const Ring<Keys>& ring, const uint16_t* queries_of_block, int 
   block_barrier();  // queries are there
   load_queries(queries, ring.memory, first_tile, part, ring.at);
   if (RECORDS != BF16_RECORDS) convert_queries(queries, ring.memory, scale, first_tile, part, ring.at);
-  else block_barrier();  // and have been read
+  else if (EARLY_TILES < STAGES - 1) block_barrier();  // and have been read, before others take their place
 #pragma unroll
   for (int i = EARLY_TILES; i < STAGES - 1; i++) ring.copy_first(i);
 }
@@ -734,7 +732,7 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
     } else if (!INTERLEAVED) {
       copy.all();
     }
-    if (keys.prepare(tile, memory, slot, at)) block_barrier();
+    if (keys.prepare(tile, memory, slot, at)) block_barrier();  // scores of half a record would be replaced, but let there be none
     if (RECORDS != BF16_RECORDS) relate_scales(memory, slot, at);
 #pragma unroll
     for (int key = 0; key < OWN_KEYS; key += 16) {

@@ -53,8 +53,7 @@ KERNEL(128 * TEAMS) mla_combine(const float4* partial_sums, const float2* partia
 #pragma unroll 8
   for (int split = team; split < splits; split += TEAMS) {
     const float2 weight = at_byte<float2>(memory, (TEAMS - 1) * 128 * 16)[split * 4 + at.pair];
-    float4 four = make_float4(0, 0, 0, 0);
-    if (weight.x != 0 || weight.y != 0) four = load_written(from + split * block_size);  // else nothing was written
+    const float4 four = load_written(from + split * block_size);  // even if both weigh nothing: infinity counts whatever it weighs
     total[0] += four.x * weight.x;
     total[1] += four.y * weight.y;
     total[2] += four.z * weight.x;

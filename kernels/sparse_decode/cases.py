@@ -285,10 +285,14 @@ def _of_both(plain: Inputs) -> Iterator[tuple[str, Inputs]]:
     yield "q of zeros", replace(plain, q=np.zeros_like)
     yield "NaN in q of one head", replace(plain, q=_with(1, 3, 200, _NAN))
     yield "infinity in q of one head", replace(plain, q=_with(0, 7, 0, _INFINITY))
+    ragged = replace(part(k=70, lengths=(70, 20)), splits=2)
+    yield "NaN in q of one head, a split without keys", replace(ragged, q=_with(1, 4, 9, _NAN))
+    yield "infinity in q of one head, a split without keys", replace(ragged, q=_with(1, 4, 9, _INFINITY))
     yield "infinity in the last column of q", replace(plain, q=_with(0, 7, -1, _INFINITY | 0x8000))
     yield "scores of tens of thousands", replace(plain, q=_times(512), scale=1.0)
-    late = replace(plain, requests=1, heads=20, parts=(Part(k=290),), splits=1)
-    yield "a maximum that grows late in one row", replace(late, q=_times_in(5, 512), scale=1.0)
+    late = replace(plain, requests=1, heads=20, parts=(Part(k=290),), tiles=3, splits=1, scale=1.0)
+    for head in (5, 17):
+        yield f"a maximum that grows late in row {head}", replace(late, q=_times_in(head, 512))
     yield "scores near 0", replace(plain, q=_times(2.0**-20))
     yield "large q and small scale", replace(plain, q=_times(2.0**20), scale=0.05 * 2.0**-20)
     yield "small q and large scale", replace(plain, q=_times(2.0**-30), scale=0.05 * 2.0**30)
@@ -326,7 +330,9 @@ def _of_v32() -> Iterator[tuple[str, Inputs]]:
     long = replace(plain, requests=1, parts=(Part(k=70),))
     for splits in (1, 2):
         yield f"v32: 8 tiles, 127 heads, {splits} splits", replace(long, heads=127, tiles=8, splits=splits)
-    yield "v32: k 290, 7 tiles", replace(long, heads=53, parts=(Part(k=290),), tiles=7, splits=1)
+    for tiles in (7, 8):
+        round_and_round = replace(long, heads=8 * tiles - 3, parts=(Part(k=290),), tiles=tiles, splits=1)
+        yield f"v32: k 290, {tiles} tiles", round_and_round
     far = Part(k=1, indices=np.array([11]), change=_scales(11, (1.0, 2.0**-16, 2.0**-8, 2.0**-15)))
     yield "v32: scales of one record as far apart as they may be", replace(plain, parts=(far,))
     yield "v32: 0 as a scale", replace(plain, parts=(Part(indices=some, change=_scale(7, 1, 0.0)),))
@@ -336,6 +342,10 @@ def _of_v32() -> Iterator[tuple[str, Inputs]]:
 
 def _of_dsv4() -> Iterator[tuple[str, Inputs]]:
     plain = Inputs(layout="dsv4")
+    endless = Part(k=128, indices=np.arange(3, 131) % 80, change=_rope(3, 5, _INFINITY))
+    for splits in (1, 4):
+        weightless = replace(plain, requests=1, parts=(endless,), q=_times(512), scale=1.0, splits=splits, seed=4)
+        yield f"dsv4: infinity as a value that weighs next to nothing, {splits} splits", weightless
     yield (
         "dsv4: pages of 5, padded to 576",
         replace(plain, parts=(Part(page_size=5, page_gap=5 * 576 - 2928 + 576),)),

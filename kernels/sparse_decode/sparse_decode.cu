@@ -92,7 +92,7 @@ sparse_decode(const uint16_t* __restrict__ queries, const uint8_t* __restrict__ 
   Softmax softmax;
   attend(keys, tiles, queries + ((int64_t)request * heads + first_row) * D, heads - first_row, scale * LOG2_E, output, softmax, memory, at);
   const int64_t block = ((int64_t)request * (int)gridDim.x + (int)blockIdx.x) * splits + split;
-  finish(output, softmax, tiles > 0,
+  finish(output, softmax,
          {out + (int64_t)request * heads * VALUES, lse + (int64_t)request * heads, sinks, heads, first_row, heads,
           partial_sums + block * (8 * 4 * TILES * 32), partial_rows + block * ROWS},
          memory, at);

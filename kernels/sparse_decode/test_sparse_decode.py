@@ -92,9 +92,32 @@ def test_the_emulator_gives_what_the_reference_gives(case: Case) -> None:
                 "}\n    copy",
             ),
         ),
+        (
+            "v32: k 290, 8",
+            ("      ring.fetch_index(coming + STAGES, slot_before);\n    } else", "    } else"),
+        ),
+        ("v32: a maximum that grows late in row 17", ("grown = grown || larger(", "grown = larger(")),
+        (
+            "v32: a maximum that grows late in row 17",
+            ("      softmax.sum[i] *= alpha;", "      if (i == 0) softmax.sum[i] *= alpha;"),
+        ),
+        (
+            "v32: NaN in q of one head, a",
+            (
+                "        const float (&four)[4] = output.sums[m][tile];",
+                "        if (!softmax.sum[0]) continue;\n        const float (&four)[4] = output.sums[m][tile];",
+            ),
+        ),
         ("v32: k 290, 5", ("coming_record = ring.record_of(slot);", "coming_record = ring.record_of(slot_before);")),
         ("v32: k 290, 7", ("ring.find_records(tile + STAGES, slot)", "ring.find_records(tile + STAGES, slot_before)")),
         ("v32: more splits", ("  if (TEAMS > 1) block_barrier();\n", "")),
+        (
+            "dsv4: infinity as a value that weighs next to nothing, 4",
+            (
+                "    total[0] += four.x * weight.x;",
+                "    if (weight.x == 0 && weight.y == 0) continue;\n    total[0] += four.x * weight.x;",
+            ),
+        ),
         ("v32: NaN in q where", ("first_chosen = offset.x != MINUS_INFINITY", "first_chosen = true")),
         ("v32: NaN in q where", ("second_chosen = offset.y != MINUS_INFINITY", "second_chosen = true")),
         ("v32: two caches", ("if (behind) tile -= first.tiles;", "")),

@@ -151,6 +151,17 @@ def _times(factor: float) -> Callable[[Array], Array]:
     return lambda q: bf16_bits(bf16_values(q) * factor)
 
 
+def _times_in(node: int, head: int, factor: float) -> Callable[[Array], Array]:
+    """The same for one head of one node alone."""
+
+    def change(q: Array) -> Array:
+        changed = q.copy()
+        changed[:, node, head] = _times(factor)(q[:, node, head])
+        return changed
+
+    return change
+
+
 def _with(request: int, node: int, head: int, bits: int) -> Callable[[Array], Array]:
     def change(q: Array) -> Array:
         q = q.copy()
@@ -278,6 +289,8 @@ def _values() -> Iterator[tuple[str, Inputs]]:
     fork = replace(plain, tree=_fork)
     yield "NaN in one node's key", replace(fork, poison=Poison(5, _NAN, 0, 70 + 4))
     yield "NaN in one node's key, parents", replace(fork, kind="parents", poison=Poison(5, _NAN, 0, 70 + 4))
+    alone = replace(fork, heads=1, splits=4, prefixes=(141, 3))
+    yield "NaN in one node's key, splits without keys", replace(alone, poison=Poison(5, _NAN, 1, 7))
     yield "NaN in the columns without a value", replace(fork, poison=Poison(575, _NAN, 1, 37 + 8))
     yield "infinity in one node's key", replace(fork, poison=Poison(511, _INFINITY, 1, 37 + 1))
     yield "NaN in a node of a chain", replace(plain, kind="chain", poison=Poison(0, _NAN, 1, 37 + 6))
@@ -301,6 +314,9 @@ def _values() -> Iterator[tuple[str, Inputs]]:
     yield "NaN in q of one row", replace(plain, q=_with(1, 4, 1, _NAN))
     yield "infinity in q of one row", replace(plain, q=_with(0, 8, 0, _INFINITY))
     yield "scores of tens of thousands", replace(plain, q=_times(512), scale=1.0)
+    late = replace(plain, prefixes=(290, 300), nodes=3, heads=8, tiles=3, splits=1, scale=1.0)
+    for node, head in ((0, 5), (2, 1)):
+        yield f"a maximum that grows late in row {node * 8 + head}", replace(late, q=_times_in(node, head, 512))
     yield "scores near 0", replace(plain, q=_times(2.0**-20))
     yield "large q and small scale", replace(plain, q=_times(2.0**40), scale=0.05 * 2.0**-40)
     yield "small q and large scale", replace(plain, q=_times(2.0**-60), scale=0.05 * 2.0**60)

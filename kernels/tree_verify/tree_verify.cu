@@ -111,7 +111,7 @@ tree_verify(const uint16_t* __restrict__ queries, const uint8_t* __restrict__ po
   Softmax softmax;
   attend(keys, tiles, queries + ((int64_t)request * rows + first_row) * D, rows - first_row, scale * LOG2_E, output, softmax, memory, at);
   const int64_t block = ((int64_t)request * (int)gridDim.x + (int)blockIdx.x) * splits + split;
-  finish(output, softmax, tiles > 0,
+  finish(output, softmax,
          {out + (int64_t)request * rows * VALUES, lse + (int64_t)request * rows, nullptr, heads, first_row, rows,
           partial_sums + block * (8 * 4 * TILES * 32), partial_rows + block * ROWS},
          memory, at);
