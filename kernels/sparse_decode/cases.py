@@ -238,54 +238,72 @@ def cases() -> Iterator[Case]:
 
 def _of_both(plain: Inputs) -> Iterator[tuple[str, Inputs]]:
     """For either layout."""
+    for those in (_selections, _odd_records, _odd_numbers, _launches):
+        yield from those(plain)
 
-    def part(**changes: Any) -> Inputs:
-        return replace(plain, parts=(Part(**changes),))
 
-    def indices(*wanted: int) -> Array:
-        return np.array(wanted, np.int32)
+def _part(plain: Inputs, **changes: Any) -> Inputs:
+    return replace(plain, parts=(Part(**changes),))
 
-    some = indices(3, -1, 5, 3, 7, 60, -1, 61)
-    long = part(k=70)
+
+def _indices(*wanted: int) -> Array:
+    return np.array(wanted, np.int32)
+
+
+def _selections(plain: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """What is chosen of a cache, and how it lies there."""
+    long = _part(plain, k=70)
     yield "plain", long
-    yield "all -1", part(indices=np.full(40, -1))
-    yield "lengths 0 and 70", part(k=70, lengths=(0, 70))
-    yield "lengths beyond k and below 0", part(lengths=(1000, -5))
-    yield "ragged lengths", replace(part(lengths=(0, 1, 33, 64), k=66), requests=4)
-    yield "indices beyond the cache", part(indices=indices(89, 90, 95, 2**31 - 1, -(2**31), -2, 0, 1, 2))
-    yield "one index 40 times", part(indices=np.full(40, 17))
-    yield "repeated", part(indices=np.tile(indices(5, 9, 5), 20))
-    yield "k 1", part(k=1, indices=indices(11))
-    yield "k 33", part(k=33)
+    yield "all -1", _part(plain, indices=np.full(40, -1))
+    yield "lengths 0 and 70", _part(plain, k=70, lengths=(0, 70))
+    yield "lengths beyond k and below 0", _part(plain, lengths=(1000, -5))
+    yield "ragged lengths", replace(_part(plain, lengths=(0, 1, 33, 64), k=66), requests=4)
+    yield "indices beyond the cache", _part(plain, indices=_indices(89, 90, 95, 2**31 - 1, -(2**31), -2, 0, 1, 2))
+    yield "one index 40 times", _part(plain, indices=np.full(40, 17))
+    yield "repeated", _part(plain, indices=np.tile(_indices(5, 9, 5), 20))
+    yield "k 1", _part(plain, k=1, indices=_indices(11))
+    yield "k 33", _part(plain, k=33)
     yield "1 head", replace(plain, heads=1)
     yield "20 heads", replace(plain, heads=20)
-    yield "pages of 1", part(page_size=1)
-    yield "pages of 16", part(page_size=16)
-    yield "a gap behind pages", part(page_size=16, page_gap=304)
+    yield "pages of 1", _part(plain, page_size=1)
+    yield "pages of 16", _part(plain, page_size=16)
+    yield "a gap behind pages", _part(plain, page_size=16, page_gap=304)
+
+
+def _odd_records(plain: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """NaN and infinity in records that are seen and in others."""
+    some = _indices(3, -1, 5, 3, 7, 60, -1, 61)
     yield (
         "NaN code, selected by one request",
-        part(indices=np.stack([some, indices(1, 2, 4, 6, 8, 9, 10, 11)]), change=_code(60, 100, _NAN_CODE)),
+        _part(plain, indices=np.stack([some, _indices(1, 2, 4, 6, 8, 9, 10, 11)]), change=_code(60, 100, _NAN_CODE)),
     )
     yield (
         "NaN code of the other sign, behind the length",
-        part(indices=some, lengths=(8, 5), change=_code(60, 447, _NAN_CODE | 0x80)),
+        _part(plain, indices=some, lengths=(8, 5), change=_code(60, 447, _NAN_CODE | 0x80)),
     )
-    yield "NaN code, not selected", part(indices=some, change=_code(4, 0, _NAN_CODE))
+    yield "NaN code, not selected", _part(plain, indices=some, change=_code(4, 0, _NAN_CODE))
     yield (
         "NaN code in the last record, indices beyond it",
-        part(indices=indices(90, 3, 91, -1), change=_code(89, 0, _NAN_CODE)),
+        _part(plain, indices=_indices(90, 3, 91, -1), change=_code(89, 0, _NAN_CODE)),
     )
-    yield "NaN code in record 0, padding -1", part(indices=some, change=_code(0, 5, _NAN_CODE))
-    yield "infinity in record 0, padding -1", part(indices=some, change=_rope(0, 5, _INFINITY))
-    yield "infinity among the bf16 columns", part(indices=some, change=_rope(61, 63, _INFINITY))
-    yield "negative infinity among the bf16 columns", part(indices=some, change=_rope(61, 0, _INFINITY | 0x8000))
-    yield "NaN among the bf16 columns", part(indices=some, change=_rope(61, 7, _NAN))
-    yield "NaN as a scale", part(indices=some, change=_scale(7, 2, np.nan))
-    yield "NaN as a scale, not selected", part(indices=some, change=_scale(8, 2, np.nan))
+    yield "NaN code in record 0, padding -1", _part(plain, indices=some, change=_code(0, 5, _NAN_CODE))
+    yield "infinity in record 0, padding -1", _part(plain, indices=some, change=_rope(0, 5, _INFINITY))
+    yield "infinity among the bf16 columns", _part(plain, indices=some, change=_rope(61, 63, _INFINITY))
+    yield (
+        "negative infinity among the bf16 columns",
+        _part(plain, indices=some, change=_rope(61, 0, _INFINITY | 0x8000)),
+    )
+    yield "NaN among the bf16 columns", _part(plain, indices=some, change=_rope(61, 7, _NAN))
+    yield "NaN as a scale", _part(plain, indices=some, change=_scale(7, 2, np.nan))
+    yield "NaN as a scale, not selected", _part(plain, indices=some, change=_scale(8, 2, np.nan))
+
+
+def _odd_numbers(plain: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Queries and scales of any size, and what is not finite."""
     yield "q of zeros", replace(plain, q=np.zeros_like)
     yield "NaN in q of one head", replace(plain, q=_with(1, 3, 200, _NAN))
     yield "infinity in q of one head", replace(plain, q=_with(0, 7, 0, _INFINITY))
-    ragged = replace(part(k=70, lengths=(70, 20)), splits=2)
+    ragged = replace(_part(plain, k=70, lengths=(70, 20)), splits=2)
     yield "NaN in q of one head, a split without keys", replace(ragged, q=_with(1, 4, 9, _NAN))
     yield "infinity in q of one head, a split without keys", replace(ragged, q=_with(1, 4, 9, _INFINITY))
     yield "infinity in the last column of q", replace(plain, q=_with(0, 7, -1, _INFINITY | 0x8000))
@@ -298,29 +316,40 @@ def _of_both(plain: Inputs) -> Iterator[tuple[str, Inputs]]:
     yield "small q and large scale", replace(plain, q=_times(2.0**-30), scale=0.05 * 2.0**30)
     yield "scale below 0", replace(plain, scale=-0.05)
     far = _powers(-12, 12)
-    yield "scales from 2^-12 to 2^12", replace(part(change=far), scale=0.05 / 2**17)
-    yield "groups from 2^-12 to 2^12", replace(part(change=_powers(-12, 12, of_groups=True)), scale=0.05 / 2**17)
-    yield "tiny scales", part(change=_powers(-100, -98))
-    yield "huge scales", replace(part(change=_powers(60, 62)), q=_times(2.0**-66))
-    yield "little weight, great value", replace(part(change=_little_weight_great_value), q=_rope_only, scale=1 / 64)
+    yield "scales from 2^-12 to 2^12", replace(_part(plain, change=far), scale=0.05 / 2**17)
+    yield (
+        "groups from 2^-12 to 2^12",
+        replace(_part(plain, change=_powers(-12, 12, of_groups=True)), scale=0.05 / 2**17),
+    )
+    yield "tiny scales", _part(plain, change=_powers(-100, -98))
+    yield "huge scales", replace(_part(plain, change=_powers(60, 62)), q=_times(2.0**-66))
+    yield (
+        "little weight, great value",
+        replace(_part(plain, change=_little_weight_great_value), q=_rope_only, scale=1 / 64),
+    )
+
+
+def _launches(plain: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Splits, tiles of rows, sinks."""
+    long = _part(plain, k=70)
     yield "more splits than tiles", replace(long, splits=9)
     for splits in (1, 2, 3):
         yield f"{splits} splits", replace(long, splits=splits)
-    yield "3 splits, ragged", replace(part(k=70, lengths=(0, 1, 33, 70)), splits=3, requests=4)
-    yield "2 splits, one of them of -1", replace(part(indices=indices(*range(32), *[-1] * 32)), splits=2)
+    yield "3 splits, ragged", replace(_part(plain, k=70, lengths=(0, 1, 33, 70)), splits=3, requests=4)
+    yield "2 splits, one of them of -1", replace(_part(plain, indices=_indices(*range(32), *[-1] * 32)), splits=2)
     for tiles in (1, 2, 4, 5, 6):
         yield f"{tiles} tiles, 41 heads", replace(plain, requests=1, heads=41, tiles=tiles, splits=1)
     yield "6 tiles, 127 heads, 2 splits", replace(long, requests=1, heads=127, tiles=6, splits=2)
     for tiles in (2, 3, 5, 6):  # long enough to go round every ring of stages twice
         round_and_round = replace(long, requests=1, heads=8 * tiles - 3, parts=(Part(k=290),), tiles=tiles, splits=1)
         yield f"k 290, {tiles} tiles", round_and_round
-    nothing = replace(part(indices=np.full(40, -1)), q=_with(1, 3, 200, _NAN))
+    nothing = replace(_part(plain, indices=np.full(40, -1)), q=_with(1, 3, 200, _NAN))
     yield "NaN in q where nothing is selected", nothing
     yield "NaN in q where nothing is selected, 2 splits", replace(nothing, splits=2)
     yield "128 heads", replace(plain, requests=1, heads=128)
     yield "a sink", replace(plain, sink=(0.5, 3.0, -2.0))
     yield "sinks of -inf, inf and far away", replace(plain, sink=(-np.inf, 1e4, -1e4, np.inf, 60.0))
-    yield "a sink and nothing selected", replace(part(lengths=(0, 2)), sink=(1.0, -np.inf, np.inf))
+    yield "a sink and nothing selected", replace(_part(plain, lengths=(0, 2)), sink=(1.0, -np.inf, np.inf))
     yield "a sink and 2 splits", replace(plain, sink=(5.0,), splits=2)
 
 

@@ -85,12 +85,7 @@ def top_kernels(
     """
     need_trace(trace, "top_kernels")
     need_choice("by", by, BYS)
-    sort = sort or default_sort(by)
-    need_choice("sort", sort, SORTS)
-    if sort == "self" and by not in NESTED:
-        raise UsageError(
-            f"sort: 'self' goes with by {', '.join(NESTED)}; by {by} all time is a row's own: sort by total"
-        )
+    sort = _sort_for(by, sort)
     pattern = compiled(filter)
     wanted = labels("classes", classes)
     for each in wanted:
@@ -123,6 +118,17 @@ def top_kernels(
         share_of_busy=ratio(rows["total_ns"], rows["busy_ns"]),
     )
     return _in_order(rows.select(_columns(rows, by, explain=explain)), sort, by)
+
+
+def _sort_for(by: By, sort: Sort | None) -> Sort:
+    """What rows are sorted by. Raises `UsageError`."""
+    sort = sort or default_sort(by)
+    need_choice("sort", sort, SORTS)
+    if sort == "self" and by not in NESTED:
+        raise UsageError(
+            f"sort: 'self' goes with by {', '.join(NESTED)}; by {by} all time is a row's own: sort by total"
+        )
+    return sort
 
 
 def _launches(activity: pl.DataFrame, trace: Trace) -> pl.DataFrame:

@@ -77,7 +77,7 @@ def _done_here(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[A
     future: Future[Any] = Future()
     try:
         future.set_result(fn(*args, **kwargs))
-    except Exception as error:
+    except Exception as error:  # what work raises is for whoever asks the future, as of every executor
         future.set_exception(error)
     return future
 
