@@ -36,6 +36,8 @@ DEVICE void block_barrier() { __syncthreads(); }
 // Says whether any thread of the block voted so.
 DEVICE bool block_barrier_any(bool vote) { return __syncthreads_or(vote); }
 DEVICE void warp_barrier() { __syncwarp(); }
+// One of fifteen more barriers (1 to 15), at which so many threads of the block meet, in whole warps.
+DEVICE void barrier_among(int barrier, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory"); }
 
 // ------------------------------------------------------------------------------------------------ global memory
 
@@ -123,6 +125,12 @@ DEVICE void load_matrices_transposed(uint32_t (&tile)[4], SharedAddress row) {
 }
 DEVICE void load_matrices(uint32_t (&tile)[4], const void* row) { load_matrices(tile, shared_address(row)); }
 DEVICE void load_matrices_transposed(uint32_t (&tile)[4], const void* row) { load_matrices_transposed(tile, shared_address(row)); }
+// Turns an 8x8 matrix of 16-bit elements: lane l brings row l / 4, columns 2 (l % 4) and the next, and takes them of the result.
+DEVICE uint32_t transpose_matrix(uint32_t pair) {
+  uint32_t turned;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+  return turned;
+}
 // sum (16x8, float) += a (16x16, bf16) x b (16x8, bf16), in the fragment layouts of PTX.
 DEVICE void multiply_add_16x8x16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

@@ -40,7 +40,7 @@ static Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulator {
 
-enum class State { running, at_block_barrier, at_warp_operation, done };
+enum class State { running, at_block_barrier, at_barrier_among, at_warp_operation, done };
 // One cp.async that has not landed.
 struct Copy { uint8_t* target; uint8_t bytes[16]; int count, group; };
 struct Fiber {
@@ -48,10 +48,13 @@ struct Fiber {
   jmp_buf resume;
   bool started;
   State state;
+  int waits_at;  // which of the barriers among some
   int groups;  // committed so far: the number of the group that is open
   Copy* copies;  // in the order of their groups
   int copy_count, copy_room;
 };
+// A barrier of some of the block's threads.
+struct BarrierAmong { int threads, arrived; };
 // What 32 lanes bring to a warp operation and take from it.
 struct Meeting { const char* name = nullptr; int arrived = 0; uint64_t in[32][8]; uint64_t out[32][4]; };
 struct Counts { long block_barriers, warp_operations, matrix_loads, multiplications, async_copies; };
@@ -74,6 +77,7 @@ static int current;
 static bool copies_land_at_once, warps_run_alone;
 static char fault[256];
 static Counts counts;
+static BarrierAmong barriers[16];
 static bool votes, last_votes;  // at the barrier that threads wait at, and at the one before
 static void (*body)();
 
@@ -175,6 +179,22 @@ static void land(int groups) {
   memmove(fiber.copies, fiber.copies + landed, fiber.copy_count * sizeof(Copy));
 }
 
+static void come_to_barrier(int which, int threads) {
+  if (which < 1 || which > 15 || threads % 32) fail("there is no such barrier");
+  BarrierAmong& barrier = barriers[which];
+  if (barrier.arrived && barrier.threads != threads) fail("threads of different numbers meet at one barrier");
+  barrier.threads = threads;
+  fibers[current].waits_at = which;
+  if (++barrier.arrived < threads) {
+    fibers[current].state = State::at_barrier_among;
+    pause();
+    return;
+  }
+  barrier.arrived = 0;
+  for (int i = 0; i < MOST_THREADS; i++)
+    if (fibers[i].state == State::at_barrier_among && fibers[i].waits_at == which) fibers[i].state = State::running;
+}
+
 static bool is_running(int warp, int threads) {
   for (int i = warp * 32; i < warp * 32 + 32 && i < threads; i++)
     if (fibers[i].state == State::running) return true;
@@ -193,6 +213,7 @@ static void run_block(int threads, uint32_t& random) {
     makecontext(&fibers[i].start, run_fiber, 0);
   }
   for (Meeting& meeting : meetings) meeting.arrived = 0;
+  for (BarrierAmong& barrier : barriers) barrier.arrived = 0;
   int order[MOST_THREADS];
   for (int i = 0; i < threads; i++) order[i] = i;
   int favourite = 0;
@@ -227,7 +248,7 @@ static void run_block(int threads, uint32_t& random) {
       for (int i = 0; i < threads; i++)
         if (fibers[i].state == State::at_block_barrier) fibers[i].state = State::running;
     } else if (!ran) {
-      snprintf(fault, sizeof fault, "deadlock: %d of %d threads at the block barrier, %d done, %d at a warp operation that others never reach",
+      snprintf(fault, sizeof fault, "deadlock: %d of %d threads at the block barrier, %d done, %d at another barrier or a warp operation that others never reach",
                waiting, threads, done, threads - waiting - done);
       return;
     }
@@ -376,6 +397,7 @@ DEVICE bool block_barrier_any(bool vote) {
   block_barrier();
   return emulator::last_votes;
 }
+DEVICE void barrier_among(int barrier, int threads) { emulator::come_to_barrier(barrier, threads); }
 DEVICE void warp_barrier() {
   emulator::together("warp_barrier", nullptr, 0, nullptr, 0, [](emulator::Meeting&) {});
 }
@@ -470,6 +492,18 @@ static void load_matrices(uint32_t (&tile)[4], const void* row, bool transposed)
 }  // namespace emulator
 DEVICE void load_matrices(uint32_t (&tile)[4], const void* row) { emulator::load_matrices(tile, row, false); }
 DEVICE void load_matrices_transposed(uint32_t (&tile)[4], const void* row) { emulator::load_matrices(tile, row, true); }
+
+DEVICE uint32_t transpose_matrix(uint32_t pair) {
+  uint64_t in[1] = {pair}, out[1];
+  emulator::together("transpose_matrix", in, 1, out, 1, [](emulator::Meeting& meeting) {
+    uint16_t matrix[8][8];
+    for (int lane = 0; lane < 32; lane++)
+      for (int i = 0; i < 2; i++) matrix[lane / 4][lane % 4 * 2 + i] = (uint16_t)(meeting.in[lane][0] >> (16 * i));
+    for (int lane = 0; lane < 32; lane++)
+      meeting.out[lane][0] = matrix[lane % 4 * 2][lane / 4] | (uint32_t)matrix[lane % 4 * 2 + 1][lane / 4] << 16;
+  });
+  return (uint32_t)out[0];
+}
 
 namespace emulator {
 template <float (*number)(uint16_t)>

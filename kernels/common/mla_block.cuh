@@ -16,15 +16,9 @@
 //   the largest of its key loses bits there.)
 // - A block of several writes unnormalised output with maximum and sum of each row; mla_combine.cu adds them up.
 //
-// Compiled for: RECORDS (0: 576 bf16; 1: 512 e4m3, 4 float scales, 64 bf16; 2: 448 e4m3, 64 bf16, 8 scales of 8 bits
-// elsewhere), TILES (rows are 8 * TILES), STAGES (tiles of keys in shared memory), PARTIAL (1: for mla_combine).
+// Compiled for: what mla_common.cuh is, and STAGES (tiles of keys in shared memory).
 
-#define BF16_RECORDS 0
-#define V32_RECORDS 1
-#define DSV4_RECORDS 2
-
-const int WARPS = 8, THREADS = 32 * WARPS, BLOCK_KEYS = 32, ROWS = 8 * TILES;
-const int D = RECORDS == DSV4_RECORDS ? 512 : 576, VALUES = 512;
+const int WARPS = 8, THREADS = 32 * WARPS, BLOCK_KEYS = 32;
 // A record in shared memory: an odd number of 16 bytes, so that ldmatrix meets each bank once.
 const int PITCH = RECORDS == BF16_RECORDS ? 1168 : RECORDS == V32_RECORDS ? 656 : 592;
 const int CHUNKS = RECORDS == BF16_RECORDS ? 72 : RECORDS == V32_RECORDS ? 41 : 36;  // of 16 bytes, that are copied
@@ -61,15 +55,6 @@ static_assert(WEIGHTS >= ROWS * QUERY_PITCH, "queries reach into what is in use 
 // Behind the last tile the scores' place holds sums and maxima.
 const int ROW_SUMS = SCORES, ROW_MAXIMA = SCORES + ROWS * 4;
 
-#define MINUS_INFINITY float_of_bits(0xff800000u)
-#define NOT_A_NUMBER float_of_bits(0x7fffffffu)
-const float MOST_GROWTH = 8;  // of a score beyond the maximum that probabilities are relative to; as a power of two
-const float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
-
-// A thread's place.
-struct Place { int thread, warp, lane, group, pair; };  // group, pair: lane / 4, lane % 4
-DEVICE Place place_of(int thread) { return {thread, thread / 32, thread % 32, thread % 32 / 4, thread % 4}; }
-
 // ------------------------------------------------------------------------------------------------ queries
 
 struct Queries { uint32_t fragment[STEPS][ROW_TILES][2]; };
@@ -84,9 +69,6 @@ DEVICE int step_dimension(int part, int step) {
   if (RECORDS == V32_RECORDS) return step < 8 ? part * 128 + step * 16 : 512 + part * 16;
   return part * 128 + step * 16;
 }
-
-DEVICE float low_of_pair(uint32_t pair) { return float_of_bits(pair << 16); }
-DEVICE float high_of_pair(uint32_t pair) { return float_of_bits(pair & 0xffff0000u); }
 
 // Copies the rows of the block, each of D bf16; zeros for those that are not there.
 DEVICE void copy_queries(SharedAddress memory, const uint16_t* rows, int row_count, const Place& at) {
@@ -146,18 +128,16 @@ DEVICE void convert_queries(Queries& queries, uint8_t* memory, float scale, int 
     int most = 0;
 #pragma unroll
     for (int each = 0; each < 4; each++) most = max(most, sizes[each * ROWS + row]);
-    // The exponent's field of the largest becomes that of 2^14; at least 30, so that both powers are numbers.
-    const int exponent = max(most >> 7, 30);
-    const float up = float_of_bits((uint32_t)(254 + 14 - exponent) << 23), down = float_of_bits((uint32_t)(exponent - 14) << 23);
+    const Powers powers = powers_of(most);
 #pragma unroll
     for (int step = 0; step < STEPS; step++)
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         uint32_t& pair = queries.fragment[step][tile][i];
-        const float low = low_of_pair(pair) * up, high = high_of_pair(pair) * up;
+        const float low = low_of_pair(pair) * powers.up, high = high_of_pair(pair) * powers.up;
         pair = step_is_fp8(part, step) ? pack_f16(low, high) : pack_bf16(low, high);
       }
-    if (part == 0 && at.pair == 0 && (SPLIT_ROWS || at.warp < 4)) at_byte<float>(memory, FACTORS)[row] = down * scale;
+    if (part == 0 && at.pair == 0 && (SPLIT_ROWS || at.warp < 4)) at_byte<float>(memory, FACTORS)[row] = powers.down * scale;
   }
 }
 
@@ -460,10 +440,6 @@ DEVICE bool weigh_keys(Softmax& softmax, int slot_of_stage, uint8_t* memory, flo
 // Each warp has a slice of 64 of the value dimensions, as four tiles of 16, for all rows.
 struct Output { float sums[4][TILES][4]; };
 
-// Whether a slice is FP8. Then rows 0 to 7 and 8 to 15 of its tiles are even and odd dimensions, else the lower and the
-// upper eight.
-DEVICE bool slice_is_fp8(int slice) { return RECORDS == V32_RECORDS || (RECORDS == DSV4_RECORDS && slice < 7); }
-
 DEVICE void clear(Output& output) {
 #pragma unroll
   for (int m = 0; m < 4; m++)
@@ -492,12 +468,7 @@ DEVICE void load_codes(uint32_t (&values)[4][4], SharedAddress base, int stage, 
   for (int m = 0; m < 4; m += 2) {
     uint32_t codes[4];
     load_matrices_transposed(codes, line + m * 16);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const uint32_t sorted = pick_bytes(codes[i], 0, 0x3120);  // two keys of an even dimension, and of the odd one
-      values[m + i / 2][i % 2 * 2] = f16_of_low_e4m3(sorted);
-      values[m + i / 2][i % 2 * 2 + 1] = f16_of_high_e4m3(sorted);
-    }
+    values_of_codes(values[m], values[m + 1], codes);
   }
 }
 DEVICE void load_values(uint32_t (&values)[4][4], SharedAddress base, int stage, int step, const Place& at) {
@@ -537,47 +508,6 @@ DEVICE void add_values(Output& output, uint8_t* memory, SharedAddress base, int 
   }
 }
 
-// Four sums of a thread (two dimensions of two rows), normalised, to where they belong. `out` is that of row 0.
-DEVICE void store_output(uint16_t* out, const float (&sums)[4], float first, float second, int row, int row_count, int slice, int m, const Place& at) {
-  float low, high;  // neighbouring dimensions of one row
-  if (slice_is_fp8(slice)) {
-    const int dimension = slice * 64 + m * 16 + at.group * 2;
-    if (row < row_count) store((uint32_t*)(out + (int64_t)row * VALUES + dimension), pack_bf16(sums[0] * first, sums[2] * first));
-    if (row + 1 < row_count) store((uint32_t*)(out + (int64_t)(row + 1) * VALUES + dimension), pack_bf16(sums[1] * second, sums[3] * second));
-    return;
-  }
-  // Neighbours in a dimension trade: the even one takes the first row of both, the odd one the second.
-  const bool odd = at.group % 2;
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    const float mine = odd ? sums[2 * half + 1] * second : sums[2 * half] * first;
-    const float given = warp_read_xor(odd ? sums[2 * half] * first : sums[2 * half + 1] * second, 4);
-    low = odd ? given : mine;
-    high = odd ? mine : given;
-    const int dimension = slice * 64 + m * 16 + half * 8 + at.group / 2 * 2;
-    if (row + odd < row_count) store((uint32_t*)(out + (int64_t)(row + odd) * VALUES + dimension), pack_bf16(low, high));
-  }
-}
-
-// What a row's sums are multiplied with in the end: 0 for a row that saw nothing.
-DEVICE float inverse_of(float sum) { return sum == 0 ? 0 : 1 / sum; }
-DEVICE float log_of(float maximum, float sum) { return sum == 0 ? MINUS_INFINITY : (maximum + log2_fast(sum)) * LN_2; }
-// What a score that belongs to no key leaves of the row.
-DEVICE float left_by_sink(float lse, float sink) {
-  if (lse == MINUS_INFINITY) return 0;
-  return 1 / (1 + exp2_fast((sink - lse) * LOG2_E));
-}
-
-// Where the results go.
-struct Results {
-  uint16_t* out;        // row 0 of the request
-  float* lse;           // likewise
-  const float* sinks;   // of the request's row 0, or null; one for each of `heads` rows
-  int heads, first_row, row_count;  // rows of the block begin at first_row; the request has row_count
-  float4* partial_sums;  // of this block
-  float2* partial_rows;  // maximum and sum of each of its rows
-};
-
 DEVICE void finish(Output& output, const Softmax& softmax, const Results& results, uint8_t* memory, const Place& at) {
   InShared<float> sums = at_byte<float>(memory, ROW_SUMS), maxima = at_byte<float>(memory, ROW_MAXIMA);
 #pragma unroll
@@ -592,38 +522,7 @@ DEVICE void finish(Output& output, const Softmax& softmax, const Results& result
     }
   }
   block_barrier();
-  if (at.thread < ROWS) {
-    const float sum = sums[at.thread], maximum = maxima[at.thread];
-    if (PARTIAL) {
-      store(results.partial_rows + at.thread, make_float2(maximum, sum));
-    } else {
-      const int row = results.first_row + at.thread;
-      const float lse = log_of(maximum, sum);
-      float inverse = inverse_of(sum);
-      if (results.sinks && row < results.row_count) inverse *= left_by_sink(lse, load(results.sinks + row % results.heads));
-      sums[at.thread] = inverse;
-      if (row < results.row_count) store(results.lse + row, lse);
-    }
-  }
-  if (PARTIAL) {  // zeros too, where the block had no tile: rows that are not finite have no finite weight there
-#pragma unroll
-    for (int m = 0; m < 4; m++)
-#pragma unroll
-      for (int tile = 0; tile < TILES; tile++) {
-        const float (&four)[4] = output.sums[m][tile];
-        store(results.partial_sums + ((at.warp * 4 + m) * TILES + tile) * 32 + at.lane, make_float4(four[0], four[1], four[2], four[3]));
-      }
-    return;
-  }
-  block_barrier();
-#pragma unroll
-  for (int tile = 0; tile < TILES; tile++) {
-    const int row = tile * 8 + at.pair * 2;
-    const float first = sums[row], second = sums[row + 1];
-#pragma unroll
-    for (int m = 0; m < 4; m++)
-      store_output(results.out, output.sums[m][tile], first, second, results.first_row + row, results.row_count, at.warp, m, at);
-  }
+  deliver(output.sums, at.warp, sums, maxima, results, at);
 }
 
 // ------------------------------------------------------------------------------------------------ the whole

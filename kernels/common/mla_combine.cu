@@ -4,7 +4,7 @@
 //
 // Compiled as mla_block.cuh, and for TEAMS.
 #include "device.cuh"
-#include "mla_block.cuh"
+#include "mla_common.cuh"
 
 KERNEL(128 * TEAMS) mla_combine(const float4* partial_sums, const float2* partial_rows, uint16_t* __restrict__ out,
                         float* __restrict__ lse, const float* __restrict__ sinks, int32_t heads, int32_t row_count, int32_t row_blocks,

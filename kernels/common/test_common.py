@@ -72,9 +72,9 @@ def primitives(backend: Backend) -> None:
     numbers[:8] = (0, -0.0, np.inf, -np.inf, 65519, 65520, 2.0**-25, 2.0**-24 * 1.5)
     words = random.integers(0, 1 << 32, 1024, dtype=np.uint32)
     words[:128] = np.arange(512, dtype=np.uint16).astype(np.uint8).view(np.uint32)  # all codes
-    out = np.zeros((1024, 7), np.uint32)
+    out = np.zeros((1024, 8), np.uint32)
     backend.run(Launch(PRIMITIVES, (1, 1, 1), 32), [numbers, words, out])
-    halves = out.view(np.uint16).reshape(1024, 7, 2)
+    halves = out.view(np.uint16).reshape(1024, 8, 2)
     with np.errstate(over="ignore"):
         f16 = np.stack([numbers, -numbers], 1).astype(np.float16)
     np.testing.assert_array_equal(halves[:, 0], f16.view(np.uint16))
@@ -89,6 +89,8 @@ def primitives(backend: Backend) -> None:
     np.testing.assert_allclose(out[:, 5].view(np.float32)[finite], powers[finite], rtol=2.0**-21)
     assert (out[:, 5].view(np.float32)[powers < 2.0**-126] == 0).all()
     np.testing.assert_array_equal(out[:, 6].view(np.float32), np.fmax(numbers, words.view(np.float32)))
+    matrices = words.view(np.uint16).reshape(32, 8, 8)  # of each round; a lane has two neighbours of a row
+    np.testing.assert_array_equal(halves[:, 7].reshape(32, 8, 8), matrices.transpose(0, 2, 1))
 
 
 @needs_cxx
@@ -109,6 +111,21 @@ def test_a_barrier_tells_all_whether_any_thread_voted(tmp_path: Path) -> None:
     """
     for seed in SEEDS:
         emulate(tmp_path, body, seed=seed)
+
+
+@needs_cxx
+def test_some_threads_meet_at_a_barrier_of_their_own(tmp_path: Path) -> None:
+    body = """
+      const int pair = threadIdx.x / 64, other = threadIdx.x ^ 32;
+      at_byte<int>(memory, 0)[threadIdx.x] = threadIdx.x;
+      {barrier}
+      if (at_byte<int>(memory, 0)[other] != other) load((int*)4);
+      if (pair == 0) {{ {barrier} }}
+    """
+    for seed in SEEDS:
+        emulate(tmp_path, body.format(barrier="barrier_among(1 + pair, 64);"), threads=128, shared_bytes=512, seed=seed)
+    with pytest.raises(EmulatorError):
+        emulate(tmp_path, body.format(barrier=""), threads=128, shared_bytes=512, seed=SEEDS[-1])
 
 
 @needs_cxx
@@ -150,6 +167,9 @@ def emulate(folder: Path, body: str, *, threads: int = 64, shared_bytes: int = 2
     ("body", "said"),
     [
         ("if (threadIdx.x < 3) block_barrier(); else warp_barrier();", "deadlock"),
+        ("if (threadIdx.x < 32) barrier_among(1, 64); else block_barrier();", "deadlock"),
+        ("barrier_among(1, threadIdx.x < 32 ? 96 : 64);", "threads of different numbers meet"),
+        ("barrier_among(16, 64);", "no such barrier"),
         ("if (threadIdx.x % 2) warp_max(1); else warp_min(1);", "different warp operations"),
         ("store(numbers + 64, 1);", "outside of all arrays"),
         ("load(numbers - 1);", "outside of all arrays"),

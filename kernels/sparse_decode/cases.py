@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from traceanalyzer.kernels.common.attention import bf16_values, expect_close
 from traceanalyzer.kernels.common.case import Case
+from traceanalyzer.kernels.common.mla_plan import Forced
 from traceanalyzer.kernels.common.program import Backend
 from traceanalyzer.kernels.gather_cast.reference import bf16_bits
 from traceanalyzer.kernels.sparse_decode import reference
@@ -73,6 +74,7 @@ class Inputs:
     """Repeated over the heads."""
     tiles: int | None = None
     splits: int | None = None
+    paired: bool | None = None
     compared: int | None = None
     """How many requests are compared with the reference; None: all."""
     seed: int = 3
@@ -100,8 +102,7 @@ class Inputs:
             layout=self.layout,
             scale=self.scale,
             sink=sink,
-            tiles=self.tiles,
-            splits=self.splits,
+            forced=Forced(self.tiles, self.splits, self.paired),
         )
         compared = list(range(self.requests))
         if self.compared is not None:
@@ -228,12 +229,21 @@ def _with(request: int, head: int, column: int, bits: int) -> Callable[[Array], 
 def cases() -> Iterator[Case]:
     """All cases; `full` ones are for a GPU."""
     for layout in ("v32", "dsv4"):
-        for name, inputs in _of_both(Inputs(layout=layout)):
-            yield Case(f"{layout}: {name}", inputs.check)
-    for name, inputs in (*_of_v32(), *_of_dsv4(), *_of_two_caches()):
-        yield Case(name, inputs.check)
+        yield from _of_either_block((f"{layout}: {name}", inputs) for name, inputs in _of_both(Inputs(layout=layout)))
+    yield from _of_either_block((*_of_v32(), *_of_dsv4(), *_of_two_caches()))
+    for name, inputs in _of_pairs():
+        yield Case(name, replace(inputs, paired=True).check)
     for name, inputs in _full():
         yield Case(name, inputs.check, full=True)
+
+
+def _of_either_block(those: Iterable[tuple[str, Inputs]]) -> Iterator[Case]:
+    """Those of `mla_block.cuh`, and where rows are few enough those of `mla_pairs.cuh` as well."""
+    for name, inputs in those:
+        yield Case(name, replace(inputs, paired=False).check)
+        if inputs.tiles is None or inputs.tiles <= 2:
+            layout, rest = name.split(": ", 1)
+            yield Case(f"{layout} in pairs: {rest}", replace(inputs, paired=True).check)
 
 
 def _of_both(plain: Inputs) -> Iterator[tuple[str, Inputs]]:
@@ -390,6 +400,18 @@ def _least_exponents(records: Records, random: np.random.Generator) -> None:
     scales[random.random(scales.shape) < 0.5] = 0
     scales[0] = random.integers(118, 122, 7)
     records.write(every, records.codes(every), scales, records.rope(every))
+
+
+def _of_pairs() -> Iterator[tuple[str, Inputs]]:
+    """Long enough to go round both stages of every pair twice, and maxima that grow late in each row of a lane."""
+    for layout in ("v32", "dsv4"):
+        for tiles in (1, 2):
+            long = Inputs(requests=1, heads=8 * tiles - 3, layout=layout, parts=(Part(k=330),), tiles=tiles, splits=1)
+            yield f"{layout} in pairs: k 330, {tiles} tiles", long
+            yield f"{layout} in pairs: k 330, {tiles} tiles, 2 splits", replace(long, splits=2)
+            for head in (2, 8 * tiles - 5):
+                late = replace(long, scale=1.0, q=_times_in(head, 512))
+                yield f"{layout} in pairs: a maximum that grows late in row {head} of {8 * tiles - 3}", late
 
 
 def _of_two_caches() -> Iterator[tuple[str, Inputs]]:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from traceanalyzer.kernels.common import mla_launch
+from traceanalyzer.kernels.common import mla_launch, mla_plan
 from traceanalyzer.kernels.common.kernel import Build
-from traceanalyzer.kernels.common.mla_launch import Plan
+from traceanalyzer.kernels.common.mla_plan import Forced, Plan
 from traceanalyzer.kernels.common.program import Argument, Backend, Launch
 
 SOURCE = Path(__file__).parent / "sparse_decode.cu"
 V32, DSV4 = "v32", "dsv4"
-_RECORDS = {V32: mla_launch.V32, DSV4: mla_launch.DSV4}
+_RECORDS = {V32: mla_plan.V32, DSV4: mla_plan.DSV4}
 Array = npt.NDArray[Any]
 
 
@@ -43,7 +43,8 @@ class Cache:
 @lru_cache(maxsize=1024)
 def configure(chosen: Plan, requests: int, caches: int) -> Launch:
     """The launch of the main kernel."""
-    return mla_launch.block_launch(SOURCE, "sparse_decode", chosen, requests, {"CACHES": caches})
+    others = {"CACHES": caches, "PAIRED": int(chosen.block.paired)}
+    return mla_launch.block_launch(SOURCE, "sparse_decode", chosen, requests, others)
 
 
 def plan(
@@ -52,13 +53,11 @@ def plan(
     requests: int,
     width: int,
     backend: Any,
-    tiles: int | None = None,
-    splits: int | None = None,
+    forced: Forced = Forced(),  # noqa: B008
 ) -> Plan:
     """Blocks and splits for so many heads, requests and records a request on a GPU (or what stands for one)."""
-    return mla_launch.plan(
-        _RECORDS[layout], heads, requests, width, backend.multiprocessors, backend.shared_bytes_each, tiles, splits
-    )
+    records = _RECORDS[layout]
+    return mla_plan.plan(records, heads, requests, width, backend.multiprocessors, backend.shared_bytes_each, forced)
 
 
 def run(
@@ -71,8 +70,7 @@ def run(
     layout: str,
     scale: float,
     sink: Array | None = None,
-    tiles: int | None = None,
-    splits: int | None = None,
+    forced: Forced = Forced(),  # noqa: B008
 ) -> None:
     """Run on arrays of the CPU.
 
@@ -80,7 +78,7 @@ def run(
     """
     requests, heads = q.shape[:2]
     width = sum(each.indices.shape[1] for each in caches)
-    chosen = plan(layout, heads, requests, width, backend, tiles, splits)
+    chosen = plan(layout, heads, requests, width, backend, forced)
     arguments: list[Argument] = [q]
     for cache in (*caches, None)[:2]:
         arguments += cache_arguments(cache)
@@ -111,7 +109,7 @@ def builds() -> Iterator[Build]:
     """Every block that a plan can choose, in turns with and without splits, for one cache and for two."""
     for records in _RECORDS.values():
         for tiles in range(1, 9):
-            for block, architectures in mla_launch.blocks_of(records, tiles).items():
+            for block, architectures in mla_plan.blocks_of(records, tiles).items():
                 ways = ((1, 1), (2, 1)) if tiles == 8 else ((1, 2),) if tiles % 2 else ((2, 1),)
                 launches = [configure(Plan(block, 1, splits), 1, caches) for splits, caches in ways]
                 yield from mla_launch.builds_of(block, architectures, launches)

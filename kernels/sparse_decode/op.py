@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from traceanalyzer.kernels.common import mla_launch, torch_launch
+from traceanalyzer.kernels.common import mla_launch, mla_plan, torch_launch
 from traceanalyzer.kernels.common.check import check, check_addresses
 from traceanalyzer.kernels.common.errors import ArgumentError
 from traceanalyzer.kernels.common.program import Argument
 from traceanalyzer.kernels.sparse_decode.launch import DSV4, V32, configure, plan
 
-_VALUES = mla_launch.VALUES
+_VALUES = mla_plan.VALUES
 _COLUMNS = {576: V32, 512: DSV4}
 _MOST_HEADS = 128
 _MOST_REQUESTS = 65_535

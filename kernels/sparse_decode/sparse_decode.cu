@@ -4,7 +4,12 @@
 // Compiled for: RECORDS, TILES, STAGES, PARTIAL (see there), CACHES (1 or 2, which share one softmax), RESIDENT
 // (blocks on a multiprocessor).
 #include "device.cuh"
+#include "mla_common.cuh"
+#if PAIRED
+#include "mla_pairs.cuh"
+#else
 #include "mla_block.cuh"
+#endif
 
 // A cache and what of it is chosen by one request.
 struct Chosen {
@@ -18,6 +23,10 @@ DEVICE Chosen chosen_of(const uint8_t* memory, int64_t page_bytes, int32_t page_
                         int32_t width, const int32_t* lengths, int request) {
   const int count = lengths ? min(max(load(lengths + request), 0), width) : width;
   return {memory, page_bytes, page_size, slots, indices + (int64_t)request * width, count, (count + BLOCK_KEYS - 1) / BLOCK_KEYS};
+}
+
+DEVICE int page_of(int index, int page_size) {
+  return page_size & (page_size - 1) ? index / page_size : index >> lowest_bit((uint32_t)page_size);
 }
 
 struct SeesAll {
@@ -53,13 +62,13 @@ struct Keys {
   DEVICE_METHOD const uint8_t* record(int tile, Index index) const {
     const Chosen cache = cache_of(tile);
     if (index < 0 || index >= cache.slots) return nullptr;
-    const int page = index / cache.page_size;
+    const int page = page_of(index, cache.page_size);
     return cache.memory + page * cache.page_bytes + (int64_t)(index - page * cache.page_size) * (RECORDS == V32_RECORDS ? 656 : 576);
   }
   DEVICE_METHOD const uint8_t* scales(int tile, Index index) const {
     if (RECORDS == V32_RECORDS) return nullptr;  // they are in the record
     const Chosen cache = cache_of(tile);
-    const int page = index / cache.page_size;
+    const int page = page_of(index, cache.page_size);
     return cache.memory + page * cache.page_bytes + (int64_t)cache.page_size * 576 + (int64_t)(index - page * cache.page_size) * 8;
   }
   DEVICE_METHOD const uint8_t* anywhere() const { return first.memory; }

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from traceanalyzer.kernels.common.attention import bf16_values, expect_close
 from traceanalyzer.kernels.common.case import Case
+from traceanalyzer.kernels.common.mla_plan import Forced
 from traceanalyzer.kernels.common.program import Backend
 from traceanalyzer.kernels.gather_cast.reference import bf16_bits
 from traceanalyzer.kernels.sparse_decode.reference import random_bf16
@@ -93,8 +94,7 @@ class Inputs:
             parents=parents,
             row_stride=stride,
             slots=slots,
-            tiles=self.tiles,
-            splits=self.splits,
+            forced=Forced(self.tiles, self.splits),
         )
         compared = list(range(requests)) if self.compared is None else list(self.compared)
         expected = reference.tree_verify(

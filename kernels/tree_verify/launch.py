@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from traceanalyzer.kernels.common import mla_launch
+from traceanalyzer.kernels.common import mla_launch, mla_plan
 from traceanalyzer.kernels.common.kernel import Build
-from traceanalyzer.kernels.common.mla_launch import Plan
+from traceanalyzer.kernels.common.mla_plan import Forced, Plan
 from traceanalyzer.kernels.common.program import Argument, Backend, Launch
 
 SOURCE = Path(__file__).parent / "tree_verify.cu"
@@ -28,12 +28,10 @@ def configure(chosen: Plan, requests: int, masking: int, *, wide_indices: bool) 
     return mla_launch.block_launch(SOURCE, "tree_verify", chosen, requests, others)
 
 
-def plan(
-    rows: int, requests: int, keys: int, backend: Any, tiles: int | None = None, splits: int | None = None
-) -> Plan:
+def plan(rows: int, requests: int, keys: int, backend: Any, forced: Forced = Forced()) -> Plan:  # noqa: B008
     """Blocks and splits for so many rows and about so many keys a request on a GPU (or what stands for one)."""
-    return mla_launch.plan(
-        mla_launch.BF16, rows, requests, keys, backend.multiprocessors, backend.shared_bytes_each, tiles, splits
+    return mla_plan.plan(
+        mla_plan.BF16, rows, requests, keys, backend.multiprocessors, backend.shared_bytes_each, forced
     )
 
 
@@ -51,15 +49,14 @@ def run(
     parents: Array | None = None,
     row_stride: int = 1152,
     slots: int,
-    tiles: int | None = None,
-    splits: int | None = None,
+    forced: Forced = Forced(),  # noqa: B008
 ) -> None:
     """Run on arrays of the CPU.
 
     `q` is the bits of bf16 [requests, nodes, heads, 576], `pool` bytes, `out` the bits of [.., 512], `lse` float32.
     """
     requests, nodes, heads = q.shape[:3]
-    chosen = plan(nodes * heads, requests, -(-len(indices) // max(requests, 1)), backend, tiles, splits)
+    chosen = plan(nodes * heads, requests, -(-len(indices) // max(requests, 1)), backend, forced)
     masking = BITS if mask is not None else PARENTS if parents is not None else CHAIN
     wide = indices.dtype == np.int64
     arguments: list[Argument] = [
@@ -86,7 +83,7 @@ def run(
 def builds() -> Iterator[Build]:
     """Every block that a plan can choose; with and without splits, and every way to give sight and indices."""
     for tiles in range(1, 6):
-        for block, architectures in mla_launch.blocks_of(mla_launch.BF16, tiles).items():
+        for block, architectures in mla_plan.blocks_of(mla_plan.BF16, tiles).items():
             ways = ((CHAIN, 2), (BITS, 1), (PARENTS, 2))
             chosen = ways if tiles == 5 else (ways[tiles % 3],)
             yield from mla_launch.builds_of(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from traceanalyzer.kernels.common import mla_launch, torch_launch
+from traceanalyzer.kernels.common import mla_launch, mla_plan, torch_launch
 from traceanalyzer.kernels.common.check import check, check_addresses
 from traceanalyzer.kernels.common.errors import ArgumentError
 from traceanalyzer.kernels.common.program import Argument
 from traceanalyzer.kernels.tree_verify.launch import BITS, CHAIN, PARENTS, configure, plan
 
-_COLUMNS, _VALUES = 576, mla_launch.VALUES
+_COLUMNS, _VALUES = 576, mla_plan.VALUES
 _MOST_REQUESTS = 65_535
 
 

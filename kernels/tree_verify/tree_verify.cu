@@ -6,6 +6,7 @@
 // Compiled for: RECORDS (0), TILES, STAGES, PARTIAL (see there), WIDE_INDICES (int64, else int32), MASKING (0: a
 // chain, a node sees those before it; 1: bits; 2: parents), RESIDENT (blocks on a multiprocessor).
 #include "device.cuh"
+#include "mla_common.cuh"
 #include "mla_block.cuh"
 
 #if WIDE_INDICES
