@@ -11,10 +11,10 @@
 //   the row's largest.
 // - A partial score is multiplied with the key's scale of those dimensions. Values are multiplied, as f16, with their scale
 //   relative to the largest power of two of the key's scales, and the probability with that.
-// - Softmax goes with base 2 and a running maximum, which only moves where it grew by more than 2^8. For FP8 it is the
-//   maximum of score + log2(that power of two), so that the product of both fits into f16. (A scale 2^16 times smaller than
-//   the largest of its key loses bits there.)
-// - A block of several writes unnormalised output with maximum and sum of each row; mla_combine.cu adds them up.
+// - Softmax goes with base 2, relative to a running level (see LIFT), which only moves where the maximum grew by more than 2^8.
+//   For FP8 it is that of score + log2(that power of two), so that the product of both fits into f16. (Where probability,
+//   relative to the row's largest, times scale, relative to the key's largest, is below 2^-23, the product loses bits.)
+// - A block of several writes unnormalised output with level and sum of each row; mla_combine.cu adds them up.
 //
 // Compiled for: what mla_common.cuh is, and STAGES (tiles of keys in shared memory).
 
@@ -52,8 +52,8 @@ const int QUERY_PITCH = D * 2 + 16, ROOM_BESIDE_QUERIES = (WEIGHTS - ROWS * QUER
 const int EARLY_TILES = ROOM_BESIDE_QUERIES < STAGES - 1 ? ROOM_BESIDE_QUERIES : STAGES - 1;
 const int QUERIES = EARLY_TILES * STAGE_BYTES, PART_SIZES = WEIGHTS;
 static_assert(WEIGHTS >= ROWS * QUERY_PITCH, "queries reach into what is in use by then");
-// Behind the last tile the scores' place holds sums and maxima.
-const int ROW_SUMS = SCORES, ROW_MAXIMA = SCORES + ROWS * 4;
+// Behind the last tile the scores' place holds sums and levels.
+const int ROW_SUMS = SCORES, ROW_LEVELS = SCORES + ROWS * 4;
 
 // ------------------------------------------------------------------------------------------------ queries
 
@@ -345,38 +345,38 @@ DEVICE void score_keys(uint8_t* memory, SharedAddress base, int stage, const Que
 DEVICE int own_row(int pair, const Place& at) { return (pair * WARPS + at.warp) * 2 + at.lane / 16; }
 DEVICE bool has_pair(int pair, const Place& at) { return TILES % 2 == 0 || pair < PAIRS - 1 || at.warp < WARPS / 2; }
 // Sums are those of the lane's keys.
-struct Softmax { float maximum[PAIRS], sum[PAIRS]; };
+struct Softmax { float level[PAIRS], sum[PAIRS]; };
 DEVICE void park(const Softmax& softmax, uint8_t* memory, const Place& at) {
 #pragma unroll
-  for (int i = 0; i < PAIRS; i++) at_byte<float2>(memory, PARKING)[i * THREADS + at.thread] = make_float2(softmax.maximum[i], softmax.sum[i]);
+  for (int i = 0; i < PAIRS; i++) at_byte<float2>(memory, PARKING)[i * THREADS + at.thread] = make_float2(softmax.level[i], softmax.sum[i]);
 }
 DEVICE void unpark(Softmax& softmax, uint8_t* memory, const Place& at) {
 #pragma unroll
   for (int i = 0; i < PAIRS; i++) {
     const float2 both = at_byte<float2>(memory, PARKING)[i * THREADS + at.thread];
-    softmax.maximum[i] = both.x;
+    softmax.level[i] = both.x;
     softmax.sum[i] = both.y;
   }
 }
 
-// The maxima of a warp's rows become those of the scores, where they grew enough, and its sums follow.
-DEVICE void move_maxima(Softmax& softmax, const float2 (&score)[PAIRS], uint8_t* memory, const Place& at) {
+// The levels of a warp's rows become those of the scores, where they grew enough, and its sums follow.
+DEVICE void move_levels(Softmax& softmax, const float2 (&score)[PAIRS], uint8_t* memory, const Place& at) {
 #pragma unroll
   for (int i = 0; i < PAIRS; i++) {
     if (!has_pair(i, at)) continue;
     float most = larger(score[i].x, score[i].y), alpha = 1;
 #pragma unroll
     for (int lanes = 1; lanes < 16; lanes *= 2) most = larger(most, warp_read_xor(most, lanes));
-    if (most > softmax.maximum[i] + MOST_GROWTH) {
-      alpha = exp2_fast(softmax.maximum[i] - most);
-      softmax.maximum[i] = most;
+    if (most > softmax.level[i] + (LIFT + MOST_GROWTH)) {
+      alpha = exp2_fast(softmax.level[i] - (most - LIFT));
+      softmax.level[i] = most - LIFT;
       softmax.sum[i] *= alpha;
     }
     if (at.lane % 16 == 0) at_byte<float>(memory, ALPHAS)[own_row(i, at)] = alpha;
   }
 }
 
-// Probabilities of a tile of keys, in the places of a product's right side; sums them up. Says whether a maximum may have
+// Probabilities of a tile of keys, in the places of a product's right side; sums them up. Says whether a level may have
 // moved.
 template <class Sees>
 DEVICE bool weigh_keys(Softmax& softmax, int slot_of_stage, uint8_t* memory, float scale, const Sees& sees, const Place& at) {
@@ -416,16 +416,16 @@ DEVICE bool weigh_keys(Softmax& softmax, int slot_of_stage, uint8_t* memory, flo
   bool grown = false;
 #pragma unroll
   for (int i = 0; i < PAIRS; i++)
-    if (has_pair(i, at)) grown = grown || larger(score[i].x, score[i].y) > softmax.maximum[i] + MOST_GROWTH;
+    if (has_pair(i, at)) grown = grown || larger(score[i].x, score[i].y) > softmax.level[i] + (LIFT + MOST_GROWTH);
   const bool moves = warp_ballot(grown) != 0;  // seldom, behind the first tiles
-  if (moves) move_maxima(softmax, score, memory, at);
+  if (moves) move_levels(softmax, score, memory, at);
   // The place of the two keys in a row: [tile][step][lane of the product][half].
   const int place = ((at.warp / 4 * (BLOCK_KEYS / 16) + keys / 8) * 32 + own_row(0, at) % 8 * 4 + keys % 4) * 2 + keys % 8 / 4;
   InShared<uint32_t> weights = at_byte<uint32_t>(memory, WEIGHTS + place * 4);
 #pragma unroll
   for (int i = 0; i < PAIRS; i++) {
     if (!has_pair(i, at)) continue;
-    const float base = softmax.maximum[i] == MINUS_INFINITY ? 0 : softmax.maximum[i];
+    const float base = softmax.level[i] == MINUS_INFINITY ? 0 : softmax.level[i];
     const float first = exp2_fast(score[i].x - base), second = exp2_fast(score[i].y - base);
     softmax.sum[i] += first * inverse.x + second * inverse.y;
     weights[i * WARPS * BLOCK_KEYS] = RECORDS == BF16_RECORDS ? pack_bf16(first, second) : pack_f16(first, second);
@@ -449,8 +449,8 @@ DEVICE void clear(Output& output) {
       for (int i = 0; i < 4; i++) output.sums[m][tile][i] = 0;
 }
 
-// Where maxima moved, the sums so far follow.
-DEVICE void follow_maxima(Output& output, uint8_t* memory, const Place& at) {
+// Where levels moved, the sums so far follow.
+DEVICE void follow_levels(Output& output, uint8_t* memory, const Place& at) {
 #pragma unroll
   for (int tile = 0; tile < TILES; tile++) {
     const float2 alpha = at_byte<float2>(memory, ALPHAS)[tile * 4 + at.pair];
@@ -509,7 +509,7 @@ DEVICE void add_values(Output& output, uint8_t* memory, SharedAddress base, int 
 }
 
 DEVICE void finish(Output& output, const Softmax& softmax, const Results& results, uint8_t* memory, const Place& at) {
-  InShared<float> sums = at_byte<float>(memory, ROW_SUMS), maxima = at_byte<float>(memory, ROW_MAXIMA);
+  InShared<float> sums = at_byte<float>(memory, ROW_SUMS), levels = at_byte<float>(memory, ROW_LEVELS);
 #pragma unroll
   for (int i = 0; i < PAIRS; i++) {
     if (!has_pair(i, at)) continue;
@@ -518,11 +518,11 @@ DEVICE void finish(Output& output, const Softmax& softmax, const Results& result
     for (int lanes = 1; lanes < 16; lanes *= 2) sum += warp_read_xor(sum, lanes);
     if (at.lane % 16 == 0) {
       sums[own_row(i, at)] = sum;
-      maxima[own_row(i, at)] = softmax.maximum[i];
+      levels[own_row(i, at)] = softmax.level[i];
     }
   }
   block_barrier();
-  deliver(output.sums, at.warp, sums, maxima, results, at);
+  deliver(output.sums, at.warp, sums, levels, results, at);
 }
 
 // ------------------------------------------------------------------------------------------------ the whole
@@ -608,7 +608,7 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
   clear(output);
 #pragma unroll
   for (int i = 0; i < PAIRS; i++) {
-    softmax.maximum[i] = MINUS_INFINITY;
+    softmax.level[i] = MINUS_INFINITY;
     softmax.sum[i] = 0;
   }
   if (PARKED) park(softmax, memory, at);
@@ -646,7 +646,7 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
     if (PARKED) park(softmax, memory, at);
     const bool moved = block_barrier_any(moves);  // and the probabilities
     if (!PARKED) coming_record = ring.record_of(slot);  // of the tile that takes this one's place
-    if (moved) follow_maxima(output, memory, at);
+    if (moved) follow_levels(output, memory, at);
     if (slice_is_fp8(at.warp)) add_values<true>(output, memory, ring.base, stage, at);
     else add_values<false>(output, memory, ring.base, stage, at);
     slot = slot == STAGES - 1 ? 0 : slot + 1;

@@ -1,5 +1,5 @@
 // Adds up what the blocks of mla_block.cuh left of one request's splits: sum of weight * output, where a split weighs
-// 2^(its maximum - the largest). A block takes 8 rows and 64 dimensions; blockIdx.x counts tiles of rows through all
+// 2^(its level - the largest). A block takes 8 rows and 64 dimensions; blockIdx.x counts tiles of rows through all
 // requests, blockIdx.y the dimensions. Teams of four warps take turns with the splits, so that many loads are under way.
 //
 // Compiled as mla_block.cuh, and for TEAMS.

@@ -13,7 +13,10 @@ const int D = RECORDS == DSV4_RECORDS ? 512 : 576, VALUES = 512;
 
 #define MINUS_INFINITY float_of_bits(0xff800000u)
 #define NOT_A_NUMBER float_of_bits(0x7fffffffu)
-const float MOST_GROWTH = 8;  // of a score beyond the maximum that probabilities are relative to; as a power of two
+// Probabilities are 2^(score - level) of their row. The level is that of the largest score, less LIFT, so that products of small
+// ones and small scales fit into f16 as well; it stays until a score grows by more than MOST_GROWTH. 2^(LIFT + MOST_GROWTH) times
+// a relative scale below 2 is an f16.
+const float LIFT = RECORDS == BF16_RECORDS ? 0 : 6, MOST_GROWTH = 8;
 const float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 // A thread's place.
@@ -76,7 +79,7 @@ DEVICE void store_output(uint16_t* out, const float (&sums)[4], float first, flo
 
 // What a row's sums are multiplied with in the end: 0 for a row that saw nothing.
 DEVICE float inverse_of(float sum) { return sum == 0 ? 0 : 1 / sum; }
-DEVICE float log_of(float maximum, float sum) { return sum == 0 ? MINUS_INFINITY : (maximum + log2_fast(sum)) * LN_2; }
+DEVICE float log_of(float level, float sum) { return sum == 0 ? MINUS_INFINITY : (level + log2_fast(sum)) * LN_2; }
 // What a score that belongs to no key leaves of the row.
 DEVICE float left_by_sink(float lse, float sink) {
   if (lse == MINUS_INFINITY) return 0;
@@ -90,18 +93,18 @@ struct Results {
   const float* sinks;   // of the request's row 0, or null; one for each of `heads` rows
   int heads, first_row, row_count;  // rows of the block begin at first_row; the request has row_count
   float4* partial_sums;  // of this block
-  float2* partial_rows;  // maximum and sum of each of its rows
+  float2* partial_rows;  // level and sum of each of its rows
 };
 
-// Stores a warp's slice of the output of all rows. Sums and maxima of the rows lie in shared memory; behind a barrier.
-DEVICE void deliver(const float (&output)[4][TILES][4], int slice, InShared<float> sums, InShared<float> maxima, const Results& results, const Place& at) {
+// Stores a warp's slice of the output of all rows. Sums and levels of the rows lie in shared memory; behind a barrier.
+DEVICE void deliver(const float (&output)[4][TILES][4], int slice, InShared<float> sums, InShared<float> levels, const Results& results, const Place& at) {
   if (at.thread < ROWS) {
-    const float sum = sums[at.thread], maximum = maxima[at.thread];
+    const float sum = sums[at.thread], level = levels[at.thread];
     if (PARTIAL) {
-      store(results.partial_rows + at.thread, make_float2(maximum, sum));
+      store(results.partial_rows + at.thread, make_float2(level, sum));
     } else {
       const int row = results.first_row + at.thread;
-      const float lse = log_of(maximum, sum);
+      const float lse = log_of(level, sum);
       float inverse = inverse_of(sum);
       if (results.sinks && row < results.row_count) inverse *= left_by_sink(lse, load(results.sinks + row % results.heads));
       sums[at.thread] = inverse;

@@ -3,7 +3,7 @@
 // apart as they like, and one computes while another one waits.
 //
 // - As in mla_block.cuh everything is turned: scores (keys x rows) = records x queries, output (dimensions x rows) = values x
-//   probabilities, and what is said there of queries, scales and maxima holds here.
+//   probabilities, and what is said there of queries, scales and levels holds here.
 // - A warp of a pair has half of the dimensions of scores, and of those 256 of the values: which are the same bytes. It copies
 //   them for itself, into two stages.
 // - Both warps add up the two halves of the scores and do the same softmax, in registers: a lane holds two keys of two rows of
@@ -26,9 +26,9 @@ const int ADDRESSES = INDICES + WARPS * STAGES * BLOCK_KEYS * 4;
 const int FACTORS = ADDRESSES + WARPS * BLOCK_KEYS * 8, LOOP_BYTES = FACTORS + WARPS * ROWS * 4;
 // Of two tiles of rows, queries of the last steps stay in shared memory: registers are short.
 const int AWAY = TILES == 2 ? 4 : 0, QUERIES = LOOP_BYTES, QUERIES_END = QUERIES + 2 * AWAY * TILES * 32 * 8;
-// Behind the last tile: what each pair has for the others, and maxima and sums of the rows.
-const int OUTPUT_BYTES = 4 * TILES * 32 * 16, ROW_MAXIMA = WARPS * (PAIRS - 1) * OUTPUT_BYTES, ROW_SUMS = ROW_MAXIMA + ROWS * 4;
-const int PAIR_MAXIMA = ROW_SUMS + ROWS * 4, PAIR_SUMS = PAIR_MAXIMA + PAIRS * ROWS * 4, END_BYTES = PAIR_SUMS + PAIRS * ROWS * 4;
+// Behind the last tile: what each pair has for the others, and levels and sums of the rows.
+const int OUTPUT_BYTES = 4 * TILES * 32 * 16, ROW_LEVELS = WARPS * (PAIRS - 1) * OUTPUT_BYTES, ROW_SUMS = ROW_LEVELS + ROWS * 4;
+const int PAIR_LEVELS = ROW_SUMS + ROWS * 4, PAIR_SUMS = PAIR_LEVELS + PAIRS * ROWS * 4, END_BYTES = PAIR_SUMS + PAIRS * ROWS * 4;
 const int SHARED_BYTES = QUERIES_END > END_BYTES ? QUERIES_END : END_BYTES;
 static_assert(SHARED_BYTES == SHARED_BYTES_EXPECTED, "the host counts otherwise");
 static_assert(SHARED_BYTES <= 101376, "more shared memory than a block of sm_120 can have");
@@ -324,14 +324,14 @@ DEVICE void add_halves(Scores& scores, uint8_t* memory, int turn, const Role& ro
 // ------------------------------------------------------------------------------------------------ softmax
 
 // Of the lane's two rows of each tile; sums are those of its keys.
-struct Softmax { float maximum[TILES][2], sum[TILES][2]; };
+struct Softmax { float level[TILES][2], sum[TILES][2]; };
 // Sixteen tiles of 16 of the half's value dimensions.
 struct Output { float sums[16][TILES][4]; };
 
-DEVICE float base_of(float maximum) { return maximum == MINUS_INFINITY ? 0 : maximum; }
+DEVICE float base_of(float level) { return level == MINUS_INFINITY ? 0 : level; }
 
-// Maxima become those of the scores, where they grew enough, and sums and output follow.
-DEVICE void move_maxima(Softmax& softmax, Output& output, const Scores& scores) {
+// Levels become those of the scores, where they grew enough, and sums and output follow.
+DEVICE void move_levels(Softmax& softmax, Output& output, const Scores& scores) {
 #pragma unroll
   for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
@@ -339,10 +339,10 @@ DEVICE void move_maxima(Softmax& softmax, Output& output, const Scores& scores) 
       float most = larger(scores.of[tile][row], scores.of[tile][2 + row]);
 #pragma unroll
       for (int lanes = 4; lanes < 32; lanes *= 2) most = larger(warp_read_xor(most, lanes), most);
-      float& maximum = softmax.maximum[tile][row];
-      if (most > maximum + MOST_GROWTH) {
-        const float alpha = exp2_fast(maximum - most);
-        maximum = most;
+      float& level = softmax.level[tile][row];
+      if (most > level + (LIFT + MOST_GROWTH)) {
+        const float alpha = exp2_fast(level - (most - LIFT));
+        level = most - LIFT;
         softmax.sum[tile][row] *= alpha;
 #pragma unroll
         for (int m = 0; m < 16; m++) {
@@ -363,15 +363,15 @@ DEVICE void weigh_keys(Scores& scores, Softmax& softmax, Output& output, const S
     for (int i = 0; i < 4; i++) {
       float& score = scores.of[tile][i];
       score = (i < 2 ? low_chosen : high_chosen) ? score + (i < 2 ? low.power : high.power) : MINUS_INFINITY;
-      grown = grown || score > softmax.maximum[tile][i % 2] + MOST_GROWTH;
+      grown = grown || score > softmax.level[tile][i % 2] + (LIFT + MOST_GROWTH);
     }
-  if (warp_ballot(grown)) move_maxima(softmax, output, scores);  // seldom, behind the first tiles
+  if (warp_ballot(grown)) move_levels(softmax, output, scores);  // seldom, behind the first tiles
 #pragma unroll
   for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       float& score = scores.of[tile][i];
-      score = exp2_fast(score - base_of(softmax.maximum[tile][i % 2])) * (i < 2 ? low.inverse : high.inverse);
+      score = exp2_fast(score - base_of(softmax.level[tile][i % 2])) * (i < 2 ? low.inverse : high.inverse);
       softmax.sum[tile][i % 2] += score;
     }
 }
@@ -436,7 +436,7 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
   for (int tile = 0; tile < TILES; tile++) {
 #pragma unroll
     for (int row = 0; row < 2; row++) {
-      softmax.maximum[tile][row] = MINUS_INFINITY;
+      softmax.level[tile][row] = MINUS_INFINITY;
       softmax.sum[tile][row] = 0;
     }
 #pragma unroll
@@ -465,7 +465,7 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
 // Adds up what the pairs have, and stores it.
 DEVICE void finish(Output& output, const Softmax& softmax, const Results& results, uint8_t* memory, const Place& at) {
   const Role role = role_of(at);
-  InShared<float2> pair_maxima = at_byte<float2>(memory, PAIR_MAXIMA), pair_sums = at_byte<float2>(memory, PAIR_SUMS);
+  InShared<float2> pair_levels = at_byte<float2>(memory, PAIR_LEVELS), pair_sums = at_byte<float2>(memory, PAIR_SUMS);
   block_barrier();  // nobody uses stages any more
 #pragma unroll
   for (int tile = 0; tile < TILES; tile++) {
@@ -476,7 +476,7 @@ DEVICE void finish(Output& output, const Softmax& softmax, const Results& result
       sum.y += warp_read_xor(sum.y, lanes);
     }
     if (role.half == 0 && at.group == 0) {
-      pair_maxima[(role.pair * TILES + tile) * 4 + at.pair] = make_float2(softmax.maximum[tile][0], softmax.maximum[tile][1]);
+      pair_levels[(role.pair * TILES + tile) * 4 + at.pair] = make_float2(softmax.level[tile][0], softmax.level[tile][1]);
       pair_sums[(role.pair * TILES + tile) * 4 + at.pair] = sum;
     }
   }
@@ -488,17 +488,17 @@ DEVICE void finish(Output& output, const Softmax& softmax, const Results& result
       const int place = tile * 8 + at.pair * 2 + row;
       float most = MINUS_INFINITY, sum = 0;
 #pragma unroll
-      for (int pair = 0; pair < PAIRS; pair++) most = larger(most, at_byte<float>(memory, PAIR_MAXIMA)[pair * ROWS + place]);
+      for (int pair = 0; pair < PAIRS; pair++) most = larger(most, at_byte<float>(memory, PAIR_LEVELS)[pair * ROWS + place]);
 #pragma unroll
       for (int pair = 0; pair < PAIRS; pair++) {
-        const float weight = exp2_fast(at_byte<float>(memory, PAIR_MAXIMA)[pair * ROWS + place] - base_of(most));
+        const float weight = exp2_fast(at_byte<float>(memory, PAIR_LEVELS)[pair * ROWS + place] - base_of(most));
         sum += at_byte<float>(memory, PAIR_SUMS)[pair * ROWS + place] * weight;
       }
       if (at.warp == 0 && at.group == 0) {
-        at_byte<float>(memory, ROW_MAXIMA)[place] = most;
+        at_byte<float>(memory, ROW_LEVELS)[place] = most;
         at_byte<float>(memory, ROW_SUMS)[place] = sum;
       }
-      const float alpha = exp2_fast(softmax.maximum[tile][row] - base_of(most));
+      const float alpha = exp2_fast(softmax.level[tile][row] - base_of(most));
 #pragma unroll
       for (int m = 0; m < 16; m++) {
         output.sums[m][tile][row] *= alpha;
@@ -536,5 +536,5 @@ DEVICE void finish(Output& output, const Softmax& softmax, const Results& result
         own[m][tile][3] += four.w;
       }
   }
-  deliver(own, role.half * 4 + role.pair, at_byte<float>(memory, ROW_SUMS), at_byte<float>(memory, ROW_MAXIMA), results, at);
+  deliver(own, role.half * 4 + role.pair, at_byte<float>(memory, ROW_SUMS), at_byte<float>(memory, ROW_LEVELS), results, at);
 }

@@ -195,6 +195,21 @@ def _little_weight_great_value(records: Records, random: np.random.Generator) ->
     records.write(every, records.codes(every), stored, bf16_bits(rope))
 
 
+def _many_of_little_weight(records: Records, _: np.random.Generator) -> None:
+    """Four keys, and many of 2^-9 of their weight, all of ones; one scale is 2^-12 of the others.
+
+    The products of those weights and that scale lie between numbers of f16 unless they are lifted.
+    """
+    every = np.arange(records.slots)
+    scales = np.ones((records.slots, records.format.groups))
+    scales[:, 1] = 2.0**-12
+    rope = np.zeros((records.slots, ROPE))
+    rope[:, 0] = -6.1875
+    rope[:64:16, 0] = 0  # one of each pair of warps
+    ones = np.full_like(records.codes(every), 0x38)
+    records.write(every, ones, _scales_as_stored(records, scales), bf16_bits(rope))
+
+
 def _rope_only(q: Array) -> Array:
     q = np.zeros_like(q)
     q[..., -ROPE] = bf16_bits(np.array(64.0))
@@ -336,6 +351,12 @@ def _odd_numbers(plain: Inputs) -> Iterator[tuple[str, Inputs]]:
     yield (
         "little weight, great value",
         replace(_part(plain, change=_little_weight_great_value), q=_rope_only, scale=1 / 64),
+    )
+
+    many = _part(plain, k=1200, slots=1200, indices=np.arange(1200), change=_many_of_little_weight)
+    yield (
+        "many keys of little weight, and a small scale",
+        replace(many, requests=1, q=_rope_only, scale=1 / 64, splits=1),
     )
 
 
