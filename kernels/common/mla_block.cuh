@@ -560,10 +560,14 @@ struct Ring {
   }
   DEVICE_METHOD void find_first_records() const {
     if (!finds()) return;
+    Index first[STAGES];  // all of them on their way before one is waited for
+#pragma unroll
     for (int i = 0; i < STAGES; i++) {
       const Index* const index = index_of(i);
-      find_record(i, i, index ? load(index) : -1);
+      first[i] = index ? load(index) : -1;
     }
+#pragma unroll
+    for (int i = 0; i < STAGES; i++) find_record(i, i, first[i]);
   }
   // Those of a tile whose indices have landed.
   DEVICE_METHOD void find_records(int tile, int slot) const {

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traceanalyzer.kernels.common.kernel import Build
-from traceanalyzer.kernels.common.mla_plan import MOST_SPLITS, MOST_TILES, THREADS, VALUES, Block, Plan
+from traceanalyzer.kernels.common.mla_plan import MOST_SPLITS, MOST_TILES, STAGES, THREADS, VALUES, Block, Plan
 from traceanalyzer.kernels.common.program import Argument, Launch, Program
 
 _COMBINE = Path(__file__).parent / "mla_combine.cu"
@@ -24,7 +24,7 @@ def block_launch(source: Path, entry: str, chosen: Plan, requests: int, others: 
     block = chosen.block
     defines = {
         **block.defines(partial=chosen.splits > 1),
-        "STAGES": block.stages,
+        "STAGES": STAGES,
         "SHARED_BYTES_EXPECTED": block.shared_bytes,
         "RESIDENT": block.resident,
         **others,

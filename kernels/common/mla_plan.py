@@ -15,6 +15,8 @@ VALUES = 512
 #: Numbers of a query.
 DIMENSIONS = {BF16: 576, V32: 576, DSV4: 512}
 MOST_SPLITS = 512
+#: Tiles of keys in shared memory. More made nothing faster, and where each block has few tiles it took longer.
+STAGES = 2
 _PITCH = {BF16: 1168, V32: 656, DSV4: 592}
 _GROUPS = {BF16: 1, V32: 4, DSV4: 8}
 _BLOCK_KEYS = 32
@@ -22,14 +24,12 @@ THREADS = 256
 _WARPS, _PAIRS = 8, 4
 #: Of a tile of a pair: its keys, and the bytes that a warp has of each.
 _PAIR_KEYS, _PAIR_PITCH = 16, 336
-_PAIR_STAGES = 2
 #: Tiles of eight rows that registers have room for.
 MOST_TILES = {BF16: 5, V32: 8, DSV4: 6}
 #: Up to so many tiles, registers let two blocks live on a multiprocessor.
 _MOST_TILES_OF_TWO = {BF16: 1, V32: 2, DSV4: 2}
 #: Up to so many tiles of FP8 records, warps go in pairs.
 _MOST_TILES_OF_PAIRS = 2
-_FEWEST_STAGES, _MOST_STAGES = 2, 4
 #: Shared memory of a multiprocessor, and the architectures of that size which the kernels are compiled for.
 SHARED_BYTES_OF_MULTIPROCESSORS = {102_400: ("sm_89", "sm_120"), 167_936: ("sm_80",), 233_472: ("sm_90",)}
 #: Shared memory that the driver keeps for itself in each block.
@@ -43,7 +43,6 @@ class Block:
     records: int
     tiles: int
     """Of eight rows."""
-    stages: int
     resident: int
     """Blocks on a multiprocessor."""
     paired: bool = False
@@ -54,7 +53,7 @@ class Block:
         """As the source has it, which checks that."""
         if self.paired:
             return _shared_bytes_of_pairs(self.tiles)
-        return _shared_bytes(self.records, self.tiles, self.stages)
+        return _shared_bytes(self.records, self.tiles)
 
     @property
     def keys_a_turn(self) -> int:
@@ -66,19 +65,19 @@ class Block:
         return {"RECORDS": self.records, "TILES": self.tiles, "PARTIAL": int(partial)}
 
 
-def _shared_bytes(records: int, tiles: int, stages: int) -> int:
+def _shared_bytes(records: int, tiles: int) -> int:
     rows = 8 * tiles
     scores = 4 * rows * _BLOCK_KEYS * 4
     weights = (2 if records == DSV4 else 1) * rows * _BLOCK_KEYS * 2
     of_keys = _BLOCK_KEYS * (_GROUPS[records] * 2 + 8)
     of_stage = _BLOCK_KEYS * (_PITCH[records] + 12 + (16 if records == DSV4 else 8))
     parking = THREADS * tiles // 2 * 8 if tiles == 8 else 0
-    return stages * of_stage + scores + weights + rows * 8 + of_keys + parking
+    return STAGES * of_stage + scores + weights + rows * 8 + of_keys + parking
 
 
 def _shared_bytes_of_pairs(tiles: int) -> int:
     rows, of_tiles = 8 * tiles, tiles * 32 * 16
-    stages = _PAIR_STAGES * _PAIR_KEYS * (_PAIR_PITCH + 4)
+    stages = STAGES * _PAIR_KEYS * (_PAIR_PITCH + 4)
     exchanges, queries = (2, 0) if tiles == 1 else (1, 8 * of_tiles // 2)
     loop = _WARPS * (stages + exchanges * of_tiles + _PAIR_KEYS * 8 + rows * 4) + queries
     end = _WARPS * (_PAIRS - 1) * 4 * of_tiles + (2 + 2 * _PAIRS) * rows * 4
@@ -90,19 +89,17 @@ def blocks_that_fit(records: int, tiles: int, shared_bytes_each: int) -> tuple[B
     """The blocks of so many tiles that a multiprocessor with so much shared memory can have."""
     found = []
     if records != BF16 and 1 <= tiles <= _MOST_TILES_OF_PAIRS:
-        found.append(Block(records, tiles, _PAIR_STAGES, 1, paired=True))
+        found.append(Block(records, tiles, 1, paired=True))
     if 1 <= tiles <= MOST_TILES[records]:
         found += _plain_blocks(records, tiles, shared_bytes_each)
     return tuple(found)
 
 
 def _plain_blocks(records: int, tiles: int, shared_bytes_each: int) -> list[Block]:
-    """The one with as many neighbours and stages as fit."""
+    """The one of which most fit."""
     for resident in (2, 1) if tiles <= _MOST_TILES_OF_TWO[records] else (1,):
-        room = min(SHARED_BYTES_LIMIT, shared_bytes_each // resident - _RESERVED_BYTES)
-        for stages in range(_MOST_STAGES, _FEWEST_STAGES - 1, -1):
-            if _shared_bytes(records, tiles, stages) <= room:
-                return [Block(records, tiles, stages, resident)]
+        if _shared_bytes(records, tiles) <= min(SHARED_BYTES_LIMIT, shared_bytes_each // resident - _RESERVED_BYTES):
+            return [Block(records, tiles, resident)]
     return []
 
 
@@ -124,7 +121,7 @@ class Plan:
     splits: int
 
     def partial_floats(self, requests: int) -> tuple[int, int]:
-        """Sizes of what splits leave: sums, and maxima with sums of rows."""
+        """Sizes of what splits leave: sums, and levels with sums of rows."""
         if self.splits == 1:
             return 0, 0
         blocks = requests * self.row_blocks * self.splits
@@ -134,9 +131,9 @@ class Plan:
 #: Clocks of a model of the kernel, measured on an H200 and near enough for others. A tile of keys costs some, and more
 #: with each tile of rows; where two blocks share a multiprocessor each takes longer. A block has a start and an end,
 #: and what splits leave must be added up.
-_TILE_CLOCKS, _ROWS_CLOCKS, _SHARING, _BLOCK_CLOCKS, _COMBINE_CLOCKS = 1700, 330, 1.75, 6000, 3500
+_TILE_CLOCKS, _ROWS_CLOCKS, _SHARING, _BLOCK_CLOCKS, _COMBINE_CLOCKS = 1700, 330, 1.5, 6000, 3500
 #: Of pairs, a turn of all four, and start and end; more with each tile of rows.
-_TURN_CLOCKS, _TURN_ROWS_CLOCKS, _PAIRED_CLOCKS, _PAIRED_ROWS_CLOCKS = 2350, 550, 4000, 3000
+_TURN_CLOCKS, _TURN_ROWS_CLOCKS, _PAIRED_CLOCKS, _PAIRED_ROWS_CLOCKS = 2250, 650, 2000, 5000
 _BYTES_A_CLOCK = 16.0  # of one multiprocessor, from memory or L2
 
 

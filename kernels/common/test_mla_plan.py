@@ -50,9 +50,10 @@ def test_few_heads_of_many_requests_go_in_pairs(shared_bytes_each: int) -> None:
     def block(requests: int, heads: int, keys: int = 2048) -> mla_plan.Block:
         return mla_plan.plan(mla_plan.V32, heads, requests, keys, 132, shared_bytes_each).block
 
-    assert block(16, 8).paired
-    assert block(64, 16).paired
-    assert block(64, 16).tiles == 2
+    assert block(128, 8).paired
+    assert block(128, 8).tiles == 1
+    assert block(128, 16).paired
+    assert block(128, 16).tiles == 2
     assert not block(1, 64, 512).paired
     assert not block(64, 128).paired
 
