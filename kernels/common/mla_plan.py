@@ -15,7 +15,7 @@ VALUES = 512
 #: Numbers of a query.
 DIMENSIONS = {BF16: 576, V32: 576, DSV4: 512}
 MOST_SPLITS = 512
-#: Tiles of keys in shared memory. More made nothing faster, and where each block has few tiles it took longer.
+#: Tiles of keys in shared memory. More made nothing faster, and blocks of few tiles slower.
 STAGES = 2
 _PITCH = {BF16: 1168, V32: 656, DSV4: 592}
 _GROUPS = {BF16: 1, V32: 4, DSV4: 8}
@@ -27,7 +27,7 @@ _PAIR_KEYS, _PAIR_PITCH = 16, 336
 #: Tiles of eight rows that registers have room for.
 MOST_TILES = {BF16: 5, V32: 8, DSV4: 6}
 #: Up to so many tiles, registers let two blocks live on a multiprocessor.
-_MOST_TILES_OF_TWO = {BF16: 1, V32: 2, DSV4: 2}
+_MOST_TILES_OF_TWO = {BF16: 2, V32: 2, DSV4: 2}
 #: Up to so many tiles of FP8 records, warps go in pairs.
 _MOST_TILES_OF_PAIRS = 2
 #: Shared memory of a multiprocessor, and the architectures of that size which the kernels are compiled for.
@@ -128,13 +128,17 @@ class Plan:
         return blocks * self.block.tiles * 8 * VALUES, blocks * self.block.tiles * 16
 
 
-#: Clocks of a model of the kernel, measured on an H200 and near enough for others. A tile of keys costs some, and more
-#: with each tile of rows; where two blocks share a multiprocessor each takes longer. A block has a start and an end,
-#: and what splits leave must be added up.
-_TILE_CLOCKS, _ROWS_CLOCKS, _SHARING, _BLOCK_CLOCKS, _COMBINE_CLOCKS = 1700, 330, 1.5, 6000, 3500
-#: Of pairs, a turn of all four, and start and end; more with each tile of rows.
-_TURN_CLOCKS, _TURN_ROWS_CLOCKS, _PAIRED_CLOCKS, _PAIRED_ROWS_CLOCKS = 2250, 650, 2000, 5000
-_BYTES_A_CLOCK = 16.0  # of one multiprocessor, from memory or L2
+#: Clocks of a model of the kernel, measured on an H200 and near enough for others. A tile of keys costs some, and a
+#: block has a start and an end; both more with each tile of rows. Two blocks on a multiprocessor take longer each.
+_TILE_CLOCKS, _ROWS_CLOCKS, _SHARING = 1700, 330, 1.5
+_BLOCK_CLOCKS, _BLOCK_ROWS_CLOCKS = 3500, 1800
+#: The same of pairs, for a turn of all four.
+_TURN_CLOCKS, _TURN_ROWS_CLOCKS = 2250, 650
+_PAIRED_CLOCKS, _PAIRED_ROWS_CLOCKS = 2000, 5000
+#: Bytes of records that come to a multiprocessor in a clock while all of them ask: for one block, and for two.
+_BYTES_FOR_ONE, _BYTES_FOR_TWO = 12.5, 14.0
+#: Of the kernel that adds up: its start, more with each split and row, and the bytes a multiprocessor reads in a clock.
+_COMBINE_CLOCKS, _SPLIT_CLOCKS, _ROW_CLOCKS, _BYTES_OF_SUMS = 2500, 45, 5, 42
 
 
 class Forced(NamedTuple):
@@ -217,15 +221,23 @@ def _clocks(candidate: Plan, work: Work) -> float:
     turns = -(-max(work.keys, 1) // block.keys_a_turn // candidate.splits)
     blocks = work.requests * candidate.row_blocks * candidate.splits
     waves = -(-blocks // (work.multiprocessors * block.resident))
+    shared = blocks > work.multiprocessors and block.resident > 1
     if block.paired:
         start = _PAIRED_CLOCKS + _PAIRED_ROWS_CLOCKS * block.tiles
         turn = float(_TURN_CLOCKS + _TURN_ROWS_CLOCKS * block.tiles)
     else:
-        start = _BLOCK_CLOCKS
-        shared = blocks > work.multiprocessors and block.resident > 1
+        start = _BLOCK_CLOCKS + _BLOCK_ROWS_CLOCKS * block.tiles
         turn = (_TILE_CLOCKS + _ROWS_CLOCKS * block.tiles) * (_SHARING if shared else 1)
+        asking = min(blocks / work.multiprocessors, block.resident)
+        turn = max(turn, asking * _BLOCK_KEYS * _PITCH[block.records] / (_BYTES_FOR_TWO if shared else _BYTES_FOR_ONE))
     time = waves * (start + turns * turn)
-    if candidate.splits > 1:
-        left = work.requests * work.rows * candidate.splits * VALUES * 8
-        time += _COMBINE_CLOCKS + left / (_BYTES_A_CLOCK * work.multiprocessors)
-    return time
+    return time + _combine_clocks(candidate, work)
+
+
+def _combine_clocks(candidate: Plan, work: Work) -> float:
+    if candidate.splits == 1:
+        return 0
+    rows = work.requests * work.rows
+    left = rows * candidate.splits * VALUES * 8  # bytes, written and read
+    time = _COMBINE_CLOCKS + _SPLIT_CLOCKS * candidate.splits + _ROW_CLOCKS * rows
+    return time + left / (_BYTES_OF_SUMS * work.multiprocessors)
