@@ -23,6 +23,8 @@ _SHAPES = (
     Shape(64, 128, 2048),
     Shape(16, 8, 2048),
     Shape(64, 16, 2048),
+    Shape(128, 8, 2048),
+    Shape(128, 16, 2048),
     Shape(1, 64, 512, v32=False),
     Shape(1, 64, 128, v32=False, extra=512),
 )
