@@ -150,7 +150,7 @@ template <class Compute> static void together(const char* name, const uint64_t* 
 
 static void copy_async(void* target, const void* source, int count, bool valid) {
   counts.async_copies++;
-  check_aligned(target, count);
+  check_shared(target, count);
   Fiber& fiber = fibers[current];
   Copy copy = {(uint8_t*)target, {}, count, fiber.groups};
   if (valid) {
@@ -184,6 +184,8 @@ static void come_to_barrier(int which, int threads) {
   BarrierAmong& barrier = barriers[which];
   if (barrier.arrived && barrier.threads != threads) fail("threads of different numbers meet at one barrier");
   barrier.threads = threads;
+  for (int i = current / 32 * 32; i < current / 32 * 32 + 32; i++)
+    if (fibers[i].state == State::at_barrier_among && fibers[i].waits_at != which) fail("lanes of one warp are at different barriers");
   fibers[current].waits_at = which;
   if (++barrier.arrived < threads) {
     fibers[current].state = State::at_barrier_among;
@@ -467,7 +469,7 @@ namespace emulator {
 // Lane l holds, of each matrix, two elements: of row l / 4 in columns 2 (l % 4) and the next; transposed, the other way.
 static void load_matrices(uint32_t (&tile)[4], const void* row, bool transposed) {
   counts.matrix_loads++;
-  check_aligned(row, 16);
+  check_shared(row, 16);
   uint64_t in[2] = {(uint64_t)(uintptr_t)row, transposed}, out[4];
   together("ldmatrix", in, 2, out, 4, [](Meeting& meeting) {
     for (int lane = 0; lane < 32; lane++)
@@ -475,11 +477,7 @@ static void load_matrices(uint32_t (&tile)[4], const void* row, bool transposed)
         uint32_t pair = 0;
         for (int i = 0; i < 2; i++) {
           int line = lane / 4, column = lane % 4 * 2 + i;
-          if (meeting.in[lane][1]) {
-          const int turned = line;
-          line = column;
-          column = turned;
-        }
+          if (meeting.in[lane][1]) std::swap(line, column);
           uint16_t element;
           memcpy(&element, (const uint8_t*)(uintptr_t)meeting.in[matrix * 8 + line][0] + column * 2, 2);
           pair |= (uint32_t)element << (16 * i);

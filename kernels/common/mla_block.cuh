@@ -108,16 +108,7 @@ DEVICE void convert_queries(Queries& queries, uint8_t* memory, float scale, int 
 #pragma unroll
   for (int tile = 0; tile < ROW_TILES; tile++) {
     if (first_tile + tile >= TILES) continue;
-    int most = 0;  // exponent and fraction of the largest, as bits of a bf16
-#pragma unroll
-    for (int step = 0; step < STEPS; step++)
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        const uint32_t pair = queries.fragment[step][tile][i];
-        most = max(most, max((int)(pair & 0x7fffu), (int)(pair >> 16 & 0x7fffu)));
-      }
-#pragma unroll
-    for (int lanes = 1; lanes < 4; lanes *= 2) most = max(most, (int)bits_of_float(warp_read_xor(float_of_bits((uint32_t)most), lanes)));
+    const int most = largest_in(queries.fragment, tile);
     if (at.pair == 0 && (SPLIT_ROWS || at.warp < 4)) sizes[part * ROWS + (first_tile + tile) * 8 + at.group] = most;
   }
   block_barrier();  // sizes of all parts are there
@@ -134,8 +125,7 @@ DEVICE void convert_queries(Queries& queries, uint8_t* memory, float scale, int 
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         uint32_t& pair = queries.fragment[step][tile][i];
-        const float low = low_of_pair(pair) * powers.up, high = high_of_pair(pair) * powers.up;
-        pair = step_is_fp8(part, step) ? pack_f16(low, high) : pack_bf16(low, high);
+        pair = scaled_pair(pair, powers.up, step_is_fp8(part, step));
       }
     if (part == 0 && at.pair == 0 && (SPLIT_ROWS || at.warp < 4)) at_byte<float>(memory, FACTORS)[row] = powers.down * scale;
   }
@@ -147,8 +137,7 @@ DEVICE void convert_queries(Queries& queries, uint8_t* memory, float scale, int 
 DEVICE float scale_of(uint8_t* memory, int record, int group) {
   if (RECORDS == V32_RECORDS) return at_byte<float>(memory, record + SCALES_AT)[group];
   if (group == 7) return 1;  // the bf16 part
-  const uint32_t exponent = at_byte<uint8_t>(memory, record + SCALES_AT)[group];
-  return exponent == 255 ? NOT_A_NUMBER : float_of_bits(exponent ? exponent << 23 : 0x00400000u);
+  return scale_of_byte(at_byte<uint8_t>(memory, record + SCALES_AT)[group]);
 }
 
 // For each key of a tile: the largest power of two in its scales (2^-100 at least), and its scales relative to that as f16.
@@ -157,16 +146,15 @@ DEVICE void relate_scales(uint8_t* memory, int slot_of_stage, const Place& at) {
   for (int i = at.thread; i < BLOCK_KEYS * GROUPS; i += THREADS) {  // whole warps
     const int key = i / GROUPS, group = i % GROUPS;
     const float scale = scale_of(memory, slot_of_stage * STAGE_BYTES + key * PITCH, group);
-    float size = float_of_bits(bits_of_float(scale) & 0x7fffffffu);
+    float size = size_of(scale);
     if (RECORDS == DSV4_RECORDS && group == 7) size = 0;
 #pragma unroll
     for (int lanes = 1; lanes < GROUPS; lanes *= 2) size = larger(size, warp_read_xor(size, lanes));
-    const int exponent = min(max((int)(bits_of_float(larger(size, 0)) >> 23), 27), 253);
-    const float inverse = float_of_bits((uint32_t)(254 - exponent) << 23);
-    at_byte<uint16_t>(memory, KEY_SCALES)[group * BLOCK_KEYS + key] = (uint16_t)pack_f16(scale * inverse, 0);
+    const Power power = power_in(size);
+    at_byte<uint16_t>(memory, KEY_SCALES)[group * BLOCK_KEYS + key] = (uint16_t)pack_f16(scale * power.inverse, 0);
     if (group == 0) {
       const float offset = at_byte<float>(memory, OFFSETS)[slot_of_stage * BLOCK_KEYS + key];
-      at_byte<float2>(memory, KEY_POWERS)[key] = make_float2((float)(exponent - 127) + offset, inverse);
+      at_byte<float2>(memory, KEY_POWERS)[key] = make_float2(power.log2 + offset, power.inverse);
     }
   }
 }
@@ -237,7 +225,8 @@ DEVICE void multiply_codes(Sums& sums, const uint32_t (&codes)[4], const Queries
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const uint32_t low = codes[2 * half], high = codes[2 * half + 1];  // of keys 0 to 7 and 8 to 15
-    const uint32_t keys[4] = {f16_of_low_e4m3(low), f16_of_low_e4m3(high), f16_of_high_e4m3(low), f16_of_high_e4m3(high)};
+    uint32_t keys[4];
+    keys_of_codes(keys, low, high);
     multiply_keys<true>(sums, keys, queries, step + half, tiles);
   }
 }
@@ -367,7 +356,7 @@ DEVICE void move_levels(Softmax& softmax, const float2 (&score)[PAIRS], uint8_t*
     float most = larger(score[i].x, score[i].y), alpha = 1;
 #pragma unroll
     for (int lanes = 1; lanes < 16; lanes *= 2) most = larger(most, warp_read_xor(most, lanes));
-    if (most > softmax.level[i] + (LIFT + MOST_GROWTH)) {
+    if (outgrows(most, softmax.level[i])) {
       alpha = exp2_fast(softmax.level[i] - (most - LIFT));
       softmax.level[i] = most - LIFT;
       softmax.sum[i] *= alpha;
@@ -416,7 +405,7 @@ DEVICE bool weigh_keys(Softmax& softmax, int slot_of_stage, uint8_t* memory, flo
   bool grown = false;
 #pragma unroll
   for (int i = 0; i < PAIRS; i++)
-    if (has_pair(i, at)) grown = grown || larger(score[i].x, score[i].y) > softmax.level[i] + (LIFT + MOST_GROWTH);
+    if (has_pair(i, at)) grown = grown || outgrows(larger(score[i].x, score[i].y), softmax.level[i]);
   const bool moves = warp_ballot(grown) != 0;  // seldom, behind the first tiles
   if (moves) move_levels(softmax, score, memory, at);
   // The place of the two keys in a row: [tile][step][lane of the product][half].
@@ -425,7 +414,7 @@ DEVICE bool weigh_keys(Softmax& softmax, int slot_of_stage, uint8_t* memory, flo
 #pragma unroll
   for (int i = 0; i < PAIRS; i++) {
     if (!has_pair(i, at)) continue;
-    const float base = softmax.level[i] == MINUS_INFINITY ? 0 : softmax.level[i];
+    const float base = base_of(softmax.level[i]);
     const float first = exp2_fast(score[i].x - base), second = exp2_fast(score[i].y - base);
     softmax.sum[i] += first * inverse.x + second * inverse.y;
     weights[i * WARPS * BLOCK_KEYS] = RECORDS == BF16_RECORDS ? pack_bf16(first, second) : pack_f16(first, second);

@@ -1,8 +1,8 @@
-// Adds up what the blocks of mla_block.cuh left of one request's splits: sum of weight * output, where a split weighs
+// Adds up what blocks (of mla_block.cuh or mla_pairs.cuh) left of one request's splits: sum of weight * output, where a split weighs
 // 2^(its level - the largest). A block takes 8 rows and 64 dimensions; blockIdx.x counts tiles of rows through all
 // requests, blockIdx.y the dimensions. Teams of four warps take turns with the splits, so that many loads are under way.
 //
-// Compiled as mla_block.cuh, and for TEAMS.
+// Compiled for what mla_common.cuh is, and TEAMS.
 #include "device.cuh"
 #include "mla_common.cuh"
 
@@ -30,7 +30,7 @@ KERNEL(128 * TEAMS) mla_combine(const float4* partial_sums, const float2* partia
     }
 #pragma unroll
     for (int lanes = 1; lanes < 32; lanes *= 2) most = larger(most, warp_read_xor(most, lanes));
-    const float base = most == MINUS_INFINITY ? 0 : most;
+    const float base = base_of(most);
     for (int split = at.lane; split < splits; split += 32) {
       const float weight = exp2_fast(weights[split * 8 + row] - base);
       weights[split * 8 + row] = weight;

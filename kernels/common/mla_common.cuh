@@ -36,6 +36,50 @@ DEVICE Powers powers_of(int largest) {
   return {float_of_bits((uint32_t)(254 + 14 - exponent) << 23), float_of_bits((uint32_t)(exponent - 14) << 23)};
 }
 
+// Of the fragments of a tile of rows: exponent and fraction of the largest number, as bits of a bf16, of all four lanes of a row.
+template <int steps, int tiles> DEVICE int largest_in(const uint32_t (&fragment)[steps][tiles][2], int tile) {
+  int most = 0;
+#pragma unroll
+  for (int step = 0; step < steps; step++)
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const uint32_t pair = fragment[step][tile][i];
+      most = max(most, max((int)(pair & 0x7fffu), (int)(pair >> 16 & 0x7fffu)));
+    }
+#pragma unroll
+  for (int lanes = 1; lanes < 4; lanes *= 2) most = max(most, (int)bits_of_float(warp_read_xor(float_of_bits((uint32_t)most), lanes)));
+  return most;
+}
+// Multiplies two numbers of a query; as f16 where they meet FP8.
+DEVICE uint32_t scaled_pair(uint32_t pair, float by, bool fp8) {
+  const float low = low_of_pair(pair) * by, high = high_of_pair(pair) * by;
+  return fp8 ? pack_f16(low, high) : pack_bf16(low, high);
+}
+
+// Scales and levels.
+DEVICE float size_of(float number) { return float_of_bits(bits_of_float(number) & 0x7fffffffu); }
+// A power of two by its exponent's byte, as DSV4 has it: 0 is 2^-127, which is no normal float, and 255 is NaN.
+DEVICE float scale_of_byte(uint32_t exponent) {
+  const uint32_t least = 0x00400000u;
+  return exponent == 255 ? NOT_A_NUMBER : float_of_bits(exponent ? exponent << 23 : least);
+}
+// The largest power of two in a size (2^-100 at least, and at most 2^126): log2 of it, and its inverse.
+struct Power { float log2, inverse; };
+DEVICE Power power_in(float size) {
+  const int exponent = min(max((int)(bits_of_float(larger(size, 0)) >> 23), 127 - 100), 127 + 126);
+  return {(float)(exponent - 127), float_of_bits((uint32_t)(254 - exponent) << 23)};
+}
+DEVICE float base_of(float level) { return level == MINUS_INFINITY ? 0 : level; }  // that of a row that has seen nothing is never used
+// A difference, since level + LIFT + MOST_GROWTH may be rounded to more.
+DEVICE bool outgrows(float score, float level) { return score - level > LIFT + MOST_GROWTH; }
+
+// FP8 codes of 16 keys and 16 dimensions as the left side of a product: of keys 0 to 7 in `low` and of 8 to 15 in `high`.
+DEVICE void keys_of_codes(uint32_t (&keys)[4], uint32_t low, uint32_t high) {
+  keys[0] = f16_of_low_e4m3(low);
+  keys[1] = f16_of_low_e4m3(high);
+  keys[2] = f16_of_high_e4m3(low);
+  keys[3] = f16_of_high_e4m3(high);
+}
 // FP8 codes of 16 keys and 32 dimensions, loaded as turned matrices of 16 bits, as the left sides of two products, whose rows 0
 // to 7 are even dimensions and whose others are odd ones.
 DEVICE void values_of_codes(uint32_t (&first)[4], uint32_t (&second)[4], const uint32_t (&codes)[4]) {

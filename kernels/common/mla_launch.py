@@ -62,11 +62,11 @@ def launches_of(
     `arguments` are those of `main` before its results `out` and `lse`. Each request has `rows` query rows, of `heads`
     heads in turn; `sink` is float32 [heads]. `new_floats` makes memory for so many float32, which splits leave.
     """
-    sums, maxima = map(new_floats, chosen.partial_floats(requests))
-    yield main, [*arguments, out, lse, sums, maxima]
+    sums, levels = map(new_floats, chosen.partial_floats(requests))
+    yield main, [*arguments, out, lse, sums, levels]
     if chosen.splits > 1:
         numbers = [np.int32(each) for each in (heads, rows, chosen.row_blocks, chosen.splits)]
-        yield combine_launch(chosen, requests), [sums, maxima, out, lse, sink, *numbers]
+        yield combine_launch(chosen, requests), [sums, levels, out, lse, sink, *numbers]
 
 
 def new_nans(size: int) -> npt.NDArray[np.float32]:

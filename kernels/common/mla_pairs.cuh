@@ -1,18 +1,19 @@
-// Attention over FP8 records for few rows (8 or 16): the block's eight warps are four pairs, and each pair goes through tiles
-// of 16 records of its own. Nothing but a sum of two halves of scores passes between warps before the end, so pairs are as far
-// apart as they like, and one computes while another one waits.
+// Attention over FP8 records for few rows (8 or 16): the block's eight warps are four teams of two, and each team goes through
+// tiles of 16 records of its own. Nothing but a sum of two halves of scores passes between warps before the end, so teams are as
+// far apart as they like, and one computes while another one waits.
 //
 // - As in mla_block.cuh everything is turned: scores (keys x rows) = records x queries, output (dimensions x rows) = values x
-//   probabilities, and what is said there of queries, scales and levels holds here.
-// - A warp of a pair has half of the dimensions of scores, and of those 256 of the values: which are the same bytes. It copies
-//   them for itself, into two stages.
-// - Both warps add up the two halves of the scores and do the same softmax, in registers: a lane holds two keys of two rows of
-//   each tile. Probabilities are multiplied with the scales of a group of dimensions, turned, and are the right side of a product.
-// - In the end the pairs' outputs are added up in shared memory.
+//   probabilities; and scores, scales and levels are treated as there. But each half of a row of queries has a power of two of its
+//   own, and a probability is multiplied with a scale before it becomes f16.
+// - A warp has half of the dimensions of scores, and of those 256 of the values: which are the same bytes. It copies them for
+//   itself, into two stages.
+// - Both warps of a team add up the two halves of the scores and do the same softmax, in registers: a lane holds two keys of two
+//   rows of each tile. Probabilities, times the scales of a group of dimensions, are turned, and are the right side of a product.
+// - In the end the teams' outputs are added up in shared memory.
 //
-// Compiled for: what mla_common.cuh is (RECORDS 1 or 2, TILES 1 or 2), and STAGES (tiles of a pair in shared memory).
+// Compiled for: what mla_common.cuh is (RECORDS 1 or 2, TILES 1 or 2), and STAGES (tiles of a team in shared memory: 2).
 
-const int WARPS = 8, THREADS = 32 * WARPS, PAIRS = WARPS / 2, BLOCK_KEYS = 16;
+const int WARPS = 8, THREADS = 32 * WARPS, TEAMS = WARPS / 2, BLOCK_KEYS = 16;
 const int STEPS = RECORDS == DSV4_RECORDS ? 16 : 18;  // of 16 dimensions, in each half of a score
 const int OWN_GROUPS = RECORDS == DSV4_RECORDS ? 4 : 2, GROUP_BYTES = 256 / OWN_GROUPS;  // of dimensions with a scale, in each half
 // Half of a record in shared memory: its codes, what is bf16 of it, and the scales of the whole record. An odd number of 16 bytes,
@@ -26,15 +27,16 @@ const int ADDRESSES = INDICES + WARPS * STAGES * BLOCK_KEYS * 4;
 const int FACTORS = ADDRESSES + WARPS * BLOCK_KEYS * 8, LOOP_BYTES = FACTORS + WARPS * ROWS * 4;
 // Of two tiles of rows, queries of the last steps stay in shared memory: registers are short.
 const int AWAY = TILES == 2 ? 4 : 0, QUERIES = LOOP_BYTES, QUERIES_END = QUERIES + 2 * AWAY * TILES * 32 * 8;
-// Behind the last tile: what each pair has for the others, and levels and sums of the rows.
-const int OUTPUT_BYTES = 4 * TILES * 32 * 16, ROW_LEVELS = WARPS * (PAIRS - 1) * OUTPUT_BYTES, ROW_SUMS = ROW_LEVELS + ROWS * 4;
-const int PAIR_LEVELS = ROW_SUMS + ROWS * 4, PAIR_SUMS = PAIR_LEVELS + PAIRS * ROWS * 4, END_BYTES = PAIR_SUMS + PAIRS * ROWS * 4;
+// Behind the last tile: what each team has for the others, and levels and sums of the rows.
+const int OUTPUT_BYTES = 4 * TILES * 32 * 16, ROW_LEVELS = WARPS * (TEAMS - 1) * OUTPUT_BYTES, ROW_SUMS = ROW_LEVELS + ROWS * 4;
+const int TEAM_LEVELS = ROW_SUMS + ROWS * 4, TEAM_SUMS = TEAM_LEVELS + TEAMS * ROWS * 4, END_BYTES = TEAM_SUMS + TEAMS * ROWS * 4;
 const int SHARED_BYTES = QUERIES_END > END_BYTES ? QUERIES_END : END_BYTES;
+static_assert(STAGES == 2, "a tile is used while the next one comes");
 static_assert(SHARED_BYTES == SHARED_BYTES_EXPECTED, "the host counts otherwise");
 static_assert(SHARED_BYTES <= 101376, "more shared memory than a block of sm_120 can have");
 
 // A warp's place among the others.
-struct Role { int pair, half; };
+struct Role { int team, half; };  // half: of the dimensions
 DEVICE Role role_of(const Place& at) { return {at.warp / 2, at.warp % 2}; }
 
 // ------------------------------------------------------------------------------------------------ queries
@@ -79,41 +81,30 @@ DEVICE void load_queries(Queries& queries, const uint16_t* rows, int row_count, 
 DEVICE void convert_queries(Queries& queries, uint8_t* memory, float scale, int half, const Place& at) {
 #pragma unroll
   for (int tile = 0; tile < TILES; tile++) {
-    int most = 0;  // exponent and fraction of the largest, as bits of a bf16
-#pragma unroll
-    for (int step = 0; step < STEPS; step++)
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        const uint32_t pair = queries.fragment[step][tile][i];
-        most = max(most, max((int)(pair & 0x7fffu), (int)(pair >> 16 & 0x7fffu)));
-      }
-#pragma unroll
-    for (int lanes = 1; lanes < 4; lanes *= 2) most = max(most, (int)bits_of_float(warp_read_xor(float_of_bits((uint32_t)most), lanes)));
-    const Powers powers = powers_of(most);
+    const Powers powers = powers_of(largest_in(queries.fragment, tile));
 #pragma unroll
     for (int step = 0; step < STEPS; step++)
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         uint32_t& pair = queries.fragment[step][tile][i];
-        const float low = low_of_pair(pair) * powers.up, high = high_of_pair(pair) * powers.up;
-        pair = step_is_fp8(half, step) ? pack_f16(low, high) : pack_bf16(low, high);
+        pair = scaled_pair(pair, powers.up, step_is_fp8(half, step));
       }
     if (at.pair == 0) at_byte<float>(memory, FACTORS + at.warp * ROWS * 4)[tile * 8 + at.group] = powers.down * scale;
   }
 }
 
-// Puts those of the last steps away, for all pairs. Before a barrier.
+// Puts those of the last steps away, for all teams. Before a barrier.
 DEVICE void put_queries_away(const Queries& queries, uint8_t* memory, const Role& role, const Place& at) {
 #pragma unroll
   for (int step = STEPS - AWAY; step < STEPS; step++) {
     const uint32_t (&of_step)[TILES][2] = queries.fragment[step];
-    if (role.pair == 0) at_byte<uint4>(memory, query_place(role.half, step, at))[0] = make_uint4(of_step[0][0], of_step[0][1], of_step[TILES - 1][0], of_step[TILES - 1][1]);
+    if (role.team == 0) at_byte<uint4>(memory, query_place(role.half, step, at))[0] = make_uint4(of_step[0][0], of_step[0][1], of_step[TILES - 1][0], of_step[TILES - 1][1]);
   }
 }
 
 // ------------------------------------------------------------------------------------------------ records on their way
 
-// A pair's tiles, of which this warp copies its half of the records. Index, copy and use of a tile are STAGES apart.
+// A team's tiles, of which this warp copies its half of the records. Index, copy and use of a tile are STAGES apart.
 template <class Keys>
 struct Stream {
   const Keys& keys;
@@ -123,7 +114,7 @@ struct Stream {
   Role role;
   const Place& at;
 
-  DEVICE_METHOD int tile_of(int turn) const { return turn * PAIRS + role.pair; }
+  DEVICE_METHOD int tile_of(int turn) const { return turn * TEAMS + role.team; }
   DEVICE_METHOD const int32_t* index_of(int turn) const {
     return tile_of(turn) < tiles ? keys.index_of(tile_of(turn), at.lane % BLOCK_KEYS) : nullptr;
   }
@@ -151,6 +142,7 @@ struct Stream {
   DEVICE_METHOD uint32_t copy(int turn, int32_t index) const {
     uint32_t chosen = 0;
     if (tile_of(turn) < tiles) {
+      warp_barrier();  // what lies in its place was read, and so were addresses
       const SharedAddress target = base + stage(turn);
       const uint8_t* const record = keys.record(tile_of(turn), index);
       const uint8_t* const address = record ? record : keys.anywhere();
@@ -179,16 +171,8 @@ struct Stream {
 
 // ------------------------------------------------------------------------------------------------ scales
 
-// Of a key: those of the half's groups, and log2 and inverse of the largest power of two in all of its scales (2^-100 at least).
-struct Scales { float own[OWN_GROUPS], power, inverse; };
-
-DEVICE float power_below(float size, float& inverse) {
-  const int exponent = min(max((int)(bits_of_float(larger(size, 0)) >> 23), 27), 253);
-  inverse = float_of_bits((uint32_t)(254 - exponent) << 23);
-  return (float)(exponent - 127);
-}
-DEVICE float size_of(float number) { return float_of_bits(bits_of_float(number) & 0x7fffffffu); }
-DEVICE float scale_of_byte(uint32_t exponent) { return exponent == 255 ? NOT_A_NUMBER : float_of_bits(exponent ? exponent << 23 : 0x00400000u); }
+// Of a key: those of the half's groups, and the largest power of two in all of its scales.
+struct Scales { float own[OWN_GROUPS]; Power power; };
 
 DEVICE Scales scales_of(uint8_t* memory, int record, int half) {
   Scales scales;
@@ -196,13 +180,13 @@ DEVICE Scales scales_of(uint8_t* memory, int record, int half) {
     const float4 four = at_byte<float4>(memory, record + SCALES_AT)[0];
     scales.own[0] = half ? four.z : four.x;
     scales.own[1] = half ? four.w : four.y;
-    scales.power = power_below(larger(larger(size_of(four.x), size_of(four.y)), larger(size_of(four.z), size_of(four.w))), scales.inverse);
+    scales.power = power_in(larger(larger(size_of(four.x), size_of(four.y)), larger(size_of(four.z), size_of(four.w))));
   } else {
     const uint2 eight = at_byte<uint2>(memory, record + SCALES_AT)[0];
     float size = 0;
 #pragma unroll
     for (int group = 0; group < 7; group++) size = larger(size, scale_of_byte((group < 4 ? eight.x : eight.y) >> group % 4 * 8 & 255u));
-    scales.power = power_below(size, scales.inverse);
+    scales.power = power_in(size);
     const uint32_t own = half ? eight.y : eight.x;
 #pragma unroll
     for (int group = 0; group < OWN_GROUPS; group++)
@@ -239,7 +223,8 @@ DEVICE void multiply_codes(Sums& sums, const uint32_t (&codes)[4], const Queries
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const uint32_t low = codes[2 * half], high = codes[2 * half + 1];  // of keys 0 to 7 and 8 to 15
-    const uint32_t keys[4] = {f16_of_low_e4m3(low), f16_of_low_e4m3(high), f16_of_high_e4m3(low), f16_of_high_e4m3(high)};
+    uint32_t keys[4];
+    keys_of_codes(keys, low, high);
     multiply_keys<true>(sums.chain[half % CHAINS], keys, queries, step + half, memory, of_half, at);
   }
 }
@@ -304,13 +289,13 @@ DEVICE void add_halves(Scores& scores, uint8_t* memory, int turn, const Role& ro
 #pragma unroll
     for (int i = 0; i < 4; i++) scores.of[tile][i] *= i % 2 ? factor.y : factor.x;
   }
-  if (EXCHANGES == 1) barrier_among(1 + role.pair, 64);  // the one before was read
+  if (EXCHANGES == 1) barrier_among(1 + role.team, 64);  // the one before was read
 #pragma unroll
   for (int tile = 0; tile < TILES; tile++) {
     const float (&four)[4] = scores.of[tile];
     mine[tile * 32 + at.lane] = make_float4(four[0], four[1], four[2], four[3]);
   }
-  barrier_among(1 + role.pair, 64);  // both halves are there
+  barrier_among(1 + role.team, 64);  // both halves are there
 #pragma unroll
   for (int tile = 0; tile < TILES; tile++) {
     const float4 four = others[tile * 32 + at.lane];
@@ -328,8 +313,6 @@ struct Softmax { float level[TILES][2], sum[TILES][2]; };
 // Sixteen tiles of 16 of the half's value dimensions.
 struct Output { float sums[16][TILES][4]; };
 
-DEVICE float base_of(float level) { return level == MINUS_INFINITY ? 0 : level; }
-
 // Levels become those of the scores, where they grew enough, and sums and output follow.
 DEVICE void move_levels(Softmax& softmax, Output& output, const Scores& scores) {
 #pragma unroll
@@ -340,7 +323,7 @@ DEVICE void move_levels(Softmax& softmax, Output& output, const Scores& scores) 
 #pragma unroll
       for (int lanes = 4; lanes < 32; lanes *= 2) most = larger(warp_read_xor(most, lanes), most);
       float& level = softmax.level[tile][row];
-      if (most > level + (LIFT + MOST_GROWTH)) {
+      if (outgrows(most, level)) {
         const float alpha = exp2_fast(level - (most - LIFT));
         level = most - LIFT;
         softmax.sum[tile][row] *= alpha;
@@ -362,16 +345,19 @@ DEVICE void weigh_keys(Scores& scores, Softmax& softmax, Output& output, const S
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       float& score = scores.of[tile][i];
-      score = (i < 2 ? low_chosen : high_chosen) ? score + (i < 2 ? low.power : high.power) : MINUS_INFINITY;
-      grown = grown || score > softmax.level[tile][i % 2] + (LIFT + MOST_GROWTH);
+      score = (i < 2 ? low_chosen : high_chosen) ? score + (i < 2 ? low.power.log2 : high.power.log2) : MINUS_INFINITY;
+      grown = grown || outgrows(score, softmax.level[tile][i % 2]);
     }
-  if (warp_ballot(grown)) move_levels(softmax, output, scores);  // seldom, behind the first tiles
+  if (warp_ballot(grown)) {  // seldom, behind the first tiles
+    move_levels(softmax, output, scores);
+    warp_barrier();  // rows went different ways
+  }
 #pragma unroll
   for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       float& score = scores.of[tile][i];
-      score = exp2_fast(score - base_of(softmax.level[tile][i % 2])) * (i < 2 ? low.inverse : high.inverse);
+      score = exp2_fast(score - base_of(softmax.level[tile][i % 2])) * (i < 2 ? low.power.inverse : high.power.inverse);
       softmax.sum[tile][i % 2] += score;
     }
 }
@@ -430,7 +416,7 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
   convert_queries(queries, memory, scale, role.half, at);
   if (AWAY) {
     put_queries_away(queries, memory, role, at);
-    block_barrier();  // and can be read by all pairs
+    block_barrier();  // and can be read by all teams
   }
 #pragma unroll
   for (int tile = 0; tile < TILES; tile++) {
@@ -462,10 +448,10 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
   }
 }
 
-// Adds up what the pairs have, and stores it.
+// Adds up what the teams have, and stores it.
 DEVICE void finish(Output& output, const Softmax& softmax, const Results& results, uint8_t* memory, const Place& at) {
   const Role role = role_of(at);
-  InShared<float2> pair_levels = at_byte<float2>(memory, PAIR_LEVELS), pair_sums = at_byte<float2>(memory, PAIR_SUMS);
+  InShared<float2> team_levels = at_byte<float2>(memory, TEAM_LEVELS), team_sums = at_byte<float2>(memory, TEAM_SUMS);
   block_barrier();  // nobody uses stages any more
 #pragma unroll
   for (int tile = 0; tile < TILES; tile++) {
@@ -476,11 +462,11 @@ DEVICE void finish(Output& output, const Softmax& softmax, const Results& result
       sum.y += warp_read_xor(sum.y, lanes);
     }
     if (role.half == 0 && at.group == 0) {
-      pair_levels[(role.pair * TILES + tile) * 4 + at.pair] = make_float2(softmax.level[tile][0], softmax.level[tile][1]);
-      pair_sums[(role.pair * TILES + tile) * 4 + at.pair] = sum;
+      team_levels[(role.team * TILES + tile) * 4 + at.pair] = make_float2(softmax.level[tile][0], softmax.level[tile][1]);
+      team_sums[(role.team * TILES + tile) * 4 + at.pair] = sum;
     }
   }
-  block_barrier();  // those of all pairs are there
+  block_barrier();  // those of all teams are there
 #pragma unroll
   for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
@@ -488,11 +474,11 @@ DEVICE void finish(Output& output, const Softmax& softmax, const Results& result
       const int place = tile * 8 + at.pair * 2 + row;
       float most = MINUS_INFINITY, sum = 0;
 #pragma unroll
-      for (int pair = 0; pair < PAIRS; pair++) most = larger(most, at_byte<float>(memory, PAIR_LEVELS)[pair * ROWS + place]);
+      for (int team = 0; team < TEAMS; team++) most = larger(most, at_byte<float>(memory, TEAM_LEVELS)[team * ROWS + place]);
 #pragma unroll
-      for (int pair = 0; pair < PAIRS; pair++) {
-        const float weight = exp2_fast(at_byte<float>(memory, PAIR_LEVELS)[pair * ROWS + place] - base_of(most));
-        sum += at_byte<float>(memory, PAIR_SUMS)[pair * ROWS + place] * weight;
+      for (int team = 0; team < TEAMS; team++) {
+        const float weight = exp2_fast(at_byte<float>(memory, TEAM_LEVELS)[team * ROWS + place] - base_of(most));
+        sum += at_byte<float>(memory, TEAM_SUMS)[team * ROWS + place] * weight;
       }
       if (at.warp == 0 && at.group == 0) {
         at_byte<float>(memory, ROW_LEVELS)[place] = most;
@@ -505,26 +491,27 @@ DEVICE void finish(Output& output, const Softmax& softmax, const Results& result
         output.sums[m][tile][2 + row] *= alpha;
       }
     }
-  // A pair adds up a quarter of the dimensions, and leaves the others to the others.
+  // A team adds up a quarter of the dimensions, and leaves the others to the others.
   float own[4][TILES][4];
 #pragma unroll
   for (int quarter = 0; quarter < 4; quarter++) {
-    const int giver = (role.pair - quarter + PAIRS - 1) % PAIRS;  // 0 to 2, counted from the taker on
-    InShared<float4> place = at_byte<float4>(memory, ((role.half * PAIRS + quarter) * (PAIRS - 1) + giver) * OUTPUT_BYTES);
+    const int giver = (role.team - quarter + TEAMS - 1) % TEAMS;  // 0 to 2, counted from the taker on; places are [half][taker][giver]
+    InShared<float4> place = at_byte<float4>(memory, ((role.half * TEAMS + quarter) * (TEAMS - 1) + giver) * OUTPUT_BYTES);
 #pragma unroll
     for (int m = 0; m < 4; m++)
 #pragma unroll
       for (int tile = 0; tile < TILES; tile++) {
         const float (&four)[4] = output.sums[quarter * 4 + m][tile];
-        if (quarter != role.pair) place[(m * TILES + tile) * 32 + at.lane] = make_float4(four[0], four[1], four[2], four[3]);
+        if (quarter != role.team) place[(m * TILES + tile) * 32 + at.lane] = make_float4(four[0], four[1], four[2], four[3]);
         else
+#pragma unroll
           for (int i = 0; i < 4; i++) own[m][tile][i] = four[i];
       }
   }
   block_barrier();  // so are their outputs
 #pragma unroll
-  for (int giver = 0; giver < PAIRS - 1; giver++) {
-    InShared<float4> place = at_byte<float4>(memory, ((role.half * PAIRS + role.pair) * (PAIRS - 1) + giver) * OUTPUT_BYTES);
+  for (int giver = 0; giver < TEAMS - 1; giver++) {
+    InShared<float4> place = at_byte<float4>(memory, ((role.half * TEAMS + role.team) * (TEAMS - 1) + giver) * OUTPUT_BYTES);
 #pragma unroll
     for (int m = 0; m < 4; m++)
 #pragma unroll
@@ -536,5 +523,5 @@ DEVICE void finish(Output& output, const Softmax& softmax, const Results& result
         own[m][tile][3] += four.w;
       }
   }
-  deliver(own, role.half * 4 + role.pair, at_byte<float>(memory, ROW_SUMS), at_byte<float>(memory, ROW_LEVELS), results, at);
+  deliver(own, role.half * 4 + role.team, at_byte<float>(memory, ROW_SUMS), at_byte<float>(memory, ROW_LEVELS), results, at);
 }

@@ -195,6 +195,35 @@ def _little_weight_great_value(records: Records, random: np.random.Generator) ->
     records.write(every, records.codes(every), stored, bf16_bits(rope))
 
 
+def _steps_above_a_large_score(records: Records, random: np.random.Generator) -> None:
+    """With queries of `_large_and_one` scores are a large number and 0 to 11 more, where floats are 1 to 8 apart."""
+    every = np.arange(records.slots)
+    rope = np.zeros((records.slots, ROPE))
+    rope[:, 0] = 2.0**7
+    rope[64:, 1] = random.integers(0, 12, records.slots - 64)  # later than the first tile
+    scales = np.full((records.slots, records.format.groups), 2.0**-7)
+    ones = np.full_like(records.codes(every), 0x38)
+    records.write(every, ones, _scales_as_stored(records, scales), bf16_bits(rope))
+
+
+def _large_and_one(large: float) -> Callable[[Array], Array]:
+    def change(q: Array) -> Array:
+        q = np.zeros_like(q)
+        q[..., -ROPE] = bf16_bits(np.array(large))
+        q[..., 1 - ROPE] = bf16_bits(np.array(1.0))
+        return q
+
+    return change
+
+
+def _last_group_large(records: Records, random: np.random.Generator) -> None:
+    """The power of a key is that of its last scale, 2^14 times the others."""
+    every = np.arange(records.slots)
+    scales = np.full((records.slots, records.format.groups), 2.0**-20)
+    scales[:, -1] = 2.0 ** random.integers(-6, -3, records.slots)
+    records.write(every, records.codes(every), _scales_as_stored(records, scales), records.rope(every))
+
+
 def _many_of_little_weight(records: Records, _: np.random.Generator) -> None:
     """Four keys, and many of 2^-9 of their weight, all of ones; one scale is 2^-12 of the others.
 
@@ -353,6 +382,7 @@ def _odd_numbers(plain: Inputs) -> Iterator[tuple[str, Inputs]]:
         replace(_part(plain, change=_little_weight_great_value), q=_rope_only, scale=1 / 64),
     )
 
+    yield "a last scale that is far above the others", _part(plain, k=70, change=_last_group_large)
     many = _part(plain, k=1200, slots=1200, indices=np.arange(1200), change=_many_of_little_weight)
     yield (
         "many keys of little weight, and a small scale",
@@ -395,6 +425,12 @@ def _of_v32() -> Iterator[tuple[str, Inputs]]:
         yield f"v32: k 290, {tiles} tiles", round_and_round
     far = Part(k=1, indices=np.array([11]), change=_scales(11, (1.0, 2.0**-16, 2.0**-8, 2.0**-15)))
     yield "v32: scales of one record as far apart as they may be", replace(plain, parts=(far,))
+    apart = replace(
+        _part(plain, k=200, slots=200, indices=np.arange(200), change=_steps_above_a_large_score), scale=1.0, splits=1
+    )
+    for exponent in (24, 25, 26):
+        above = replace(apart, q=_large_and_one(2.0 ** (exponent - 7)))
+        yield f"v32: scores of 2^{exponent} and a little more", above
     yield "v32: 0 as a scale", replace(plain, parts=(Part(indices=some, change=_scale(7, 1, 0.0)),))
     yield "v32: a scale below 0", replace(plain, parts=(Part(indices=some, change=_scale(7, 1, -0.02)),))
     yield "v32: infinity as a scale", replace(plain, parts=(Part(indices=some, change=_scale(7, 3, np.inf)),))

@@ -1,8 +1,8 @@
 // Attention of one query token a request over chosen FP8 records of a paged cache (MLA decode with sparse indices), split
-// over keys. blockIdx.x counts blocks of heads, .y splits, .z requests. See mla_block.cuh for how a block works.
+// over keys. blockIdx.x counts blocks of heads, .y splits, .z requests. See mla_block.cuh and mla_pairs.cuh for how a block works.
 //
-// Compiled for: RECORDS, TILES, STAGES, PARTIAL (see there), CACHES (1 or 2, which share one softmax), RESIDENT
-// (blocks on a multiprocessor).
+// Compiled for: RECORDS, TILES, PARTIAL (see mla_common.cuh), STAGES, PAIRED (1: a block of mla_pairs.cuh), CACHES (1 or 2, which
+// share one softmax), RESIDENT (blocks on a multiprocessor).
 #include "device.cuh"
 #include "mla_common.cuh"
 #if PAIRED

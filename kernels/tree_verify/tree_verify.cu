@@ -3,7 +3,7 @@
 // sees those that its mask or its parents say. blockIdx.x counts blocks of rows, .y splits, .z requests. See mla_block.cuh
 // for how a block works.
 //
-// Compiled for: RECORDS (0), TILES, STAGES, PARTIAL (see there), WIDE_INDICES (int64, else int32), MASKING (0: a
+// Compiled for: RECORDS (0), TILES, PARTIAL (see mla_common.cuh), STAGES, WIDE_INDICES (int64, else int32), MASKING (0: a
 // chain, a node sees those before it; 1: bits; 2: parents), RESIDENT (blocks on a multiprocessor).
 #include "device.cuh"
 #include "mla_common.cuh"
