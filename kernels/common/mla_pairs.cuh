@@ -431,12 +431,7 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
       for (int i = 0; i < 4; i++) output.sums[m][tile][i] = 0;
   }
 #pragma unroll 1
-  for (int turn = 0; turn * TEAMS < tiles; turn++) {
-    if (stream.tile_of(turn) >= tiles) {  // some teams have one tile more; all pass as many barriers, which racecheck counts on
-      if (EXCHANGES == 1) barrier_among(1 + role.team, 64);
-      barrier_among(1 + role.team, 64);
-      break;
-    }
+  for (int turn = 0; stream.tile_of(turn) < tiles; turn++) {
     copy_async_wait<STAGES - 1>();
     warp_barrier();  // this warp's half of the tile is there
     const int stage = stream.stage(turn);
@@ -450,6 +445,10 @@ DEVICE void attend(const Keys& keys, int tiles, const uint16_t* queries_of_block
     add_values(output, line, bf16_line, scores, low, high, role.half);
     chosen = coming;
     coming = stream.copy_next(turn + STAGES);
+  }
+  if (tiles % TEAMS && role.team >= tiles % TEAMS) {  // others had one tile more; all pass as many barriers, which racecheck counts on
+    if (EXCHANGES == 1) barrier_among(1 + role.team, 64);
+    barrier_among(1 + role.team, 64);
   }
 }
 
