@@ -12,8 +12,8 @@
 // - A partial score is multiplied with the key's scale of those dimensions. Values are multiplied, as f16, with their scale
 //   relative to the largest power of two of the key's scales, and the probability with that.
 // - Softmax goes with base 2, relative to a running level (see LIFT), which only moves where the maximum grew by more than 2^8.
-//   For FP8 it is that of score + log2(that power of two), so that the product of both fits into f16. (Where probability,
-//   relative to the row's largest, times scale, relative to the key's largest, is below 2^-23, the product loses bits.)
+//   For FP8 it is that of score + log2(that power of two), so that the product of both fits into f16. (A scale below
+//   2^-17 of its key's largest loses bits, and so does a product of both relative ones below 2^-23.)
 // - A block of several writes unnormalised output with level and sum of each row; mla_combine.cu adds them up.
 //
 // Compiled for: what mla_common.cuh is, and STAGES (tiles of keys in shared memory).
