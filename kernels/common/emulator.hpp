@@ -7,6 +7,8 @@
 // - data of cp.async lands at the matching wait, or with bit 0 of the seed set at once: both are allowed on a GPU;
 // - every access to global memory must be aligned and lie in one of the arrays that the kernel was given;
 // - so must every use of a pointer into shared memory (InShared);
+// - with bit 4 of the seed set, what one thread wrote there another may read, and what it read another may write, only behind a
+//   barrier of both; that lanes of a warp met at another operation does not count;
 // - every warp operation must find all 32 lanes at the same one.
 // Blocks run one after another, so communication between blocks is not emulated.
 #pragma once
@@ -123,6 +125,69 @@ static void check_shared(const void* address, size_t size) {
     fail("an access is outside of the block's shared memory");
 }
 
+// Which accesses to shared memory are in order, by vector clocks: seen[i * threads + j] is how far thread i knows of thread j.
+// By words of four bytes; smaller accesses are not looked at.
+struct Word { uint32_t written; int writer, copier; };
+static bool looks_at_order;
+static int thread_count;
+static uint32_t *seen, *reads, newest;  // reads[word * threads + j]: when thread j last read it
+static Word* words;
+
+static void begin_order() {
+  for (int i = 0; i < thread_count; i++)
+    for (int j = 0; j < thread_count; j++) seen[i * thread_count + j] = newest + (i == j);
+  newest++;
+  for (size_t i = 0; i < shared_size / 4; i++) words[i].copier = -1;
+}
+// The threads that meet know of each other now.
+template <class Which> static void put_in_order(Which which) {
+  if (!looks_at_order) return;
+  uint32_t most[MOST_THREADS] = {};
+  for (int i = 0; i < thread_count; i++)
+    for (int j = 0; which(i) && j < thread_count; j++)
+      if (seen[i * thread_count + j] > most[j]) most[j] = seen[i * thread_count + j];
+  for (int i = 0; i < thread_count; i++) {
+    if (!which(i)) continue;
+    memcpy(seen + i * thread_count, most, thread_count * 4);
+    const uint32_t now = ++seen[i * thread_count + i];
+    if (now > newest) newest = now;
+  }
+}
+static void out_of_order(const char* what, size_t word, int other) {
+  if (!fault[0])
+    snprintf(fault, sizeof fault, "no barrier between threads %d and %d: %s at byte %zu of shared memory (block %u,%u,%u)", current, other, what, word * 4,
+             blockIdx.x, blockIdx.y, blockIdx.z);
+  fibers[current].state = State::done;
+  leave();
+}
+static void check_order(const void* address, size_t size, bool writes) {
+  const size_t first = ((uintptr_t)address - (uintptr_t)shared) / 4;
+  if (!looks_at_order || size < 4) return;
+  const uint32_t* const known = seen + current * thread_count;
+  for (size_t i = first; i < first + size / 4; i++) {
+    Word& word = words[i];
+    uint32_t* const read = reads + i * thread_count;
+    if (word.copier >= 0) out_of_order("a copy is under way", i, word.copier);
+    if (word.writer != current && word.written > known[word.writer]) out_of_order(writes ? "two writes" : "a write and a read", i, word.writer);
+    if (!writes) {
+      read[current] = known[current];
+      continue;
+    }
+    for (int j = 0; j < thread_count; j++)
+      if (j != current && read[j] > known[j]) out_of_order("a read and a write", i, j);
+    word.writer = current;
+    word.written = known[current];
+  }
+}
+static void note_copy(const void* address, size_t size, bool under_way) {
+  if (!looks_at_order) return;
+  if (under_way) check_order(address, size, true);
+  for (size_t i = 0; i < size / 4; i++) {
+    Word& word = words[((uintptr_t)address - (uintptr_t)shared) / 4 + i];
+    word = {seen[current * thread_count + current], current, under_way ? current : -1};
+  }
+}
+
 static void meet(const char* name) {
   Meeting& meeting = meetings[current / 32];
   if (meeting.arrived && meeting.name != name) fail("lanes of one warp are at different warp operations");
@@ -139,6 +204,7 @@ template <class Compute> static void together(const char* name, const uint64_t* 
     compute(meeting);
     meeting.arrived = 0;
     const int first = current - lane;
+    if (!strcmp(name, "warp_barrier")) put_in_order([&](int i) { return i / 32 == current / 32; });
     for (int i = first; i < first + 32; i++)
       if (fibers[i].state == State::at_warp_operation) fibers[i].state = State::running;
   } else {
@@ -157,10 +223,9 @@ static void copy_async(void* target, const void* source, int count, bool valid) 
     check_global(source, count);
     memcpy(copy.bytes, source, count);
   }
-  if (copies_land_at_once) {
-    memcpy(copy.target, copy.bytes, count);
-    return;
-  }
+  note_copy(target, count, true);
+  if (copies_land_at_once) memcpy(copy.target, copy.bytes, count);
+  if (copies_land_at_once && !looks_at_order) return;
   if (fiber.copy_count == fiber.copy_room) {
     fiber.copy_room = fiber.copy_room ? 2 * fiber.copy_room : 64;
     fiber.copies = (Copy*)realloc(fiber.copies, fiber.copy_room * sizeof(Copy));
@@ -172,8 +237,9 @@ static void land(int groups) {
   Fiber& fiber = fibers[current];
   int landed = 0;
   while (landed < fiber.copy_count && fiber.copies[landed].group < fiber.groups - groups) {
-    memcpy(fiber.copies[landed].target, fiber.copies[landed].bytes, fiber.copies[landed].count);
-    landed++;
+    const Copy& copy = fiber.copies[landed++];
+    memcpy(copy.target, copy.bytes, copy.count);
+    note_copy(copy.target, copy.count, false);
   }
   fiber.copy_count -= landed;
   memmove(fiber.copies, fiber.copies + landed, fiber.copy_count * sizeof(Copy));
@@ -193,6 +259,7 @@ static void come_to_barrier(int which, int threads) {
     return;
   }
   barrier.arrived = 0;
+  put_in_order([&](int i) { return i == current || (fibers[i].state == State::at_barrier_among && fibers[i].waits_at == which); });
   for (int i = 0; i < MOST_THREADS; i++)
     if (fibers[i].state == State::at_barrier_among && fibers[i].waits_at == which) fibers[i].state = State::running;
 }
@@ -247,6 +314,7 @@ static void run_block(int threads, uint32_t& random) {
     if (waiting + done == threads) {
       last_votes = votes;
       votes = false;
+      put_in_order([](int i) { return fibers[i].state == State::at_block_barrier; });
       for (int i = 0; i < threads; i++)
         if (fibers[i].state == State::at_block_barrier) fibers[i].state = State::running;
     } else if (!ran) {
@@ -262,6 +330,7 @@ static void run_blocks(const unsigned* grid, int threads, uint32_t random) {
     for (blockIdx.y = 0; blockIdx.y < grid[1]; blockIdx.y++)
       for (blockIdx.x = 0; blockIdx.x < grid[0]; blockIdx.x++) {
         memset(shared, 0xff, shared_size + GUARD);
+        if (looks_at_order) begin_order();
         run_block(threads, random);
         for (size_t i = 0; i < GUARD && !fault[0]; i++)
           if (shared[shared_size + i] != 0xff) snprintf(fault, sizeof fault, "shared memory was written %zu bytes behind its end", i);
@@ -278,6 +347,7 @@ static void launch(const unsigned* grid, int threads, size_t shared_bytes, uint3
   counts = Counts();
   copies_land_at_once = seed & 1;
   warps_run_alone = seed & 2;
+  looks_at_order = seed & 16;
   uint32_t random = seed;
   if (threads > MOST_THREADS) {
     snprintf(fault, sizeof fault, "a block of %d threads: at most %d are possible", threads, MOST_THREADS);
@@ -287,7 +357,19 @@ static void launch(const unsigned* grid, int threads, size_t shared_bytes, uint3
   uint8_t* const shared_block = (uint8_t*)malloc(shared_bytes + GUARD + 128);
   shared = (uint8_t*)(((uintptr_t)shared_block + 127) & ~(uintptr_t)127);
   shared_size = shared_bytes;
+  thread_count = threads;
+  newest = 0;
+  if (looks_at_order) {
+    seen = (uint32_t*)calloc((size_t)threads * threads, 4);
+    reads = (uint32_t*)calloc(shared_bytes / 4 * threads, 4);
+    words = (Word*)calloc(shared_bytes / 4, sizeof(Word));
+  }
   run_blocks(grid, threads, random);
+  if (looks_at_order) {
+    free(seen);
+    free(reads);
+    free(words);
+  }
   free(stacks);
   free(shared_block);
 }
@@ -359,13 +441,23 @@ static uint16_t multiply_add_bf16(uint16_t a, uint16_t b, uint16_t c) {
 
 }  // namespace emulator
 
+// A place in shared memory.
+template <class T> struct PlaceInShared {
+  T* pointer;
+  operator T() const { emulator::check_order(pointer, sizeof(T), false); return *pointer; }
+  template <class U> explicit operator U*() const { return (U*)(T)*this; }
+  T operator=(T value) const { emulator::check_order(pointer, sizeof(T), true); return *pointer = value; }
+  T operator=(const PlaceInShared& other) const { return *this = (T)other; }
+  T operator*=(T value) const { return *this = (T)*this * value; }
+  T operator+=(T value) const { return *this = (T)*this + value; }
+};
 // Points into shared memory; every use is checked.
 template <class T> struct InShared {
   T* pointer;
-  T& operator[](int index) const { emulator::check_shared(pointer + index, sizeof(T)); return pointer[index]; }
-  T& operator*() const { return (*this)[0]; }
+  PlaceInShared<T> operator[](int index) const { emulator::check_shared(pointer + index, sizeof(T)); return {pointer + index}; }
+  PlaceInShared<T> operator*() const { return (*this)[0]; }
   InShared operator+(int count) const { return {pointer + count}; }
-  operator void*() const { return &(*this)[0]; }
+  operator void*() const { emulator::check_shared(pointer, sizeof(T)); return pointer; }
 };
 
 #define DEVICE static inline
@@ -470,6 +562,7 @@ namespace emulator {
 static void load_matrices(uint32_t (&tile)[4], const void* row, bool transposed) {
   counts.matrix_loads++;
   check_shared(row, 16);
+  check_order(row, 16, false);
   uint64_t in[2] = {(uint64_t)(uintptr_t)row, transposed}, out[4];
   together("ldmatrix", in, 2, out, 4, [](Meeting& meeting) {
     for (int lane = 0; lane < 32; lane++)

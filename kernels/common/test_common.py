@@ -190,6 +190,39 @@ def test_the_emulator_says_what_a_gpu_leaves_undefined(tmp_path: Path, body: str
 
 
 @needs_cxx
+@pytest.mark.parametrize(
+    ("between", "other", "in_order"),
+    [
+        ("", 1, False),
+        ("warp_max(1);", 1, False),  # all lanes were there, but that says nothing of memory
+        ("warp_barrier();", 1, True),
+        ("warp_barrier();", 32, False),
+        ("barrier_among(1 + threadIdx.x / 64, 64);", 32, True),
+        ("barrier_among(1 + threadIdx.x / 64, 64);", 64, False),
+        ("block_barrier();", 64, True),
+    ],
+)
+def test_what_no_barrier_puts_in_order_is_said(tmp_path: Path, between: str, other: int, *, in_order: bool) -> None:
+    place = "at_byte<int>(memory, 0)"
+    body = f"{place}[threadIdx.x] = 1; {between} if ({place}[threadIdx.x ^ {other}] == 7) load((int*)4);"
+    if in_order:
+        emulate(tmp_path, body, threads=128, shared_bytes=512, seed=16)
+        body += f" {place}[threadIdx.x] = 2;"  # which the other one may not have read yet
+    with pytest.raises(EmulatorError, match=r"no barrier between threads .*: a (write and a read|read and a write) at"):
+        emulate(tmp_path, body, threads=128, shared_bytes=512, seed=16)
+
+
+@needs_cxx
+def test_a_copy_under_way_is_not_read(tmp_path: Path) -> None:
+    copy = "at_byte<int>(memory, 0); copy_async_4(memory + 4 * threadIdx.x, numbers); copy_async_commit();"
+    read = "if (at_byte<int>(memory, 0)[threadIdx.x] != 0) load((int*)4);"
+    for seed in (16, 17):
+        emulate(tmp_path, f"{copy} copy_async_wait<0>(); {read}", seed=seed)
+        with pytest.raises(EmulatorError, match="a copy is under way"):
+            emulate(tmp_path, f"{copy} {read}", seed=seed)
+
+
+@needs_cxx
 def test_shared_memory_is_poisoned_and_copies_land_when_seeds_say(tmp_path: Path) -> None:
     check = "if (*(int*)memory != {}) load((int*)4);"
     emulate(tmp_path, check.format("-1"))

@@ -130,6 +130,11 @@ def test_the_emulator_gives_what_the_reference_gives(case: Case) -> None:
         ("v32: many keys of little", ("BF16_RECORDS ? 0 : 6", "BF16_RECORDS ? 0 : 0")),
         ("v32 in pairs: many keys of little", ("BF16_RECORDS ? 0 : 6", "BF16_RECORDS ? 0 : 0")),
         ("v32 in pairs: plain", ("    copy_async_wait<STAGES - 1>();\n", "")),
+        ("v32 in pairs: plain", ("    warp_barrier();  // this warp's half of the tile is there\n", "")),
+        (
+            "v32 in pairs: k 330, 1",
+            ("      warp_barrier();  // what lies in its place was read, and so were addresses\n", ""),
+        ),
         ("v32 in pairs: plain", ("      warp_barrier();  // addresses are there\n", "")),
         (
             "v32 in pairs: k 330, 2",
