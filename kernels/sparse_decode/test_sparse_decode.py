@@ -242,7 +242,10 @@ def test_shapes_are_known_without_a_gpu() -> None:
 @needs_torch
 @needs_cxx
 @pytest.mark.parametrize("layout", ["v32", "dsv4"])
-@pytest.mark.parametrize(("k", "kernels"), [(20, ["sparse_decode"]), (300, ["sparse_decode", "mla_combine"])])
+@pytest.mark.parametrize(
+    ("k", "kernels"),
+    [(20, ["sparse_decode"]), (400, ["sparse_decode", "mla_combine"]), (600, ["sparse_decode", "mla_combine"])],
+)
 def test_the_operator_gives_what_the_reference_gives(
     layout: str, k: int, kernels: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
