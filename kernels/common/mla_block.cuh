@@ -120,13 +120,7 @@ DEVICE void convert_queries(Queries& queries, uint8_t* memory, float scale, int 
 #pragma unroll
     for (int each = 0; each < 4; each++) most = max(most, sizes[each * ROWS + row]);
     const Powers powers = powers_of(most);
-#pragma unroll
-    for (int step = 0; step < STEPS; step++)
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        uint32_t& pair = queries.fragment[step][tile][i];
-        pair = scaled_pair(pair, powers.up, step_is_fp8(part, step));
-      }
+    multiply_row(queries.fragment, tile, powers.up, [=](int step) { return step_is_fp8(part, step); });
     if (part == 0 && at.pair == 0 && (SPLIT_ROWS || at.warp < 4)) at_byte<float>(memory, FACTORS)[row] = powers.down * scale;
   }
 }

@@ -50,10 +50,16 @@ template <int steps, int tiles> DEVICE int largest_in(const uint32_t (&fragment)
   for (int lanes = 1; lanes < 4; lanes *= 2) most = max(most, (int)bits_of_float(warp_read_xor(float_of_bits((uint32_t)most), lanes)));
   return most;
 }
-// Multiplies two numbers of a query; as f16 where they meet FP8.
-DEVICE uint32_t scaled_pair(uint32_t pair, float by, bool fp8) {
-  const float low = low_of_pair(pair) * by, high = high_of_pair(pair) * by;
-  return fp8 ? pack_f16(low, high) : pack_bf16(low, high);
+// Multiplies the fragments of a tile of rows; those of steps that meet FP8 become f16.
+template <int steps, int tiles, class IsFp8> DEVICE void multiply_row(uint32_t (&fragment)[steps][tiles][2], int tile, float by, const IsFp8& is_fp8) {
+#pragma unroll
+  for (int step = 0; step < steps; step++)
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      uint32_t& pair = fragment[step][tile][i];
+      const float low = low_of_pair(pair) * by, high = high_of_pair(pair) * by;
+      pair = is_fp8(step) ? pack_f16(low, high) : pack_bf16(low, high);
+    }
 }
 
 // Scales and levels.

@@ -82,13 +82,7 @@ DEVICE void convert_queries(Queries& queries, uint8_t* memory, float scale, int 
 #pragma unroll
   for (int tile = 0; tile < TILES; tile++) {
     const Powers powers = powers_of(largest_in(queries.fragment, tile));
-#pragma unroll
-    for (int step = 0; step < STEPS; step++)
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        uint32_t& pair = queries.fragment[step][tile][i];
-        pair = scaled_pair(pair, powers.up, step_is_fp8(half, step));
-      }
+    multiply_row(queries.fragment, tile, powers.up, [=](int step) { return step_is_fp8(half, step); });
     if (at.pair == 0) at_byte<float>(memory, FACTORS + at.warp * ROWS * 4)[tile * 8 + at.group] = powers.down * scale;
   }
 }

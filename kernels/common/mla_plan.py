@@ -12,8 +12,6 @@ from traceanalyzer.kernels.common.program import SHARED_BYTES_LIMIT
 #: What records hold: as RECORDS in the source.
 BF16, V32, DSV4 = 0, 1, 2
 VALUES = 512
-#: Numbers of a query.
-DIMENSIONS = {BF16: 576, V32: 576, DSV4: 512}
 MOST_SPLITS = 512
 #: Tiles of keys in shared memory. More made nothing faster, and blocks of few tiles slower.
 STAGES = 2
@@ -21,9 +19,9 @@ _PITCH = {BF16: 1168, V32: 656, DSV4: 592}
 _GROUPS = {BF16: 1, V32: 4, DSV4: 8}
 _BLOCK_KEYS = 32
 THREADS = 256
-_WARPS, _PAIRS = 8, 4
-#: Of a tile of a pair: its keys, and the bytes that a warp has of each.
-_PAIR_KEYS, _PAIR_PITCH = 16, 336
+_WARPS = THREADS // 32
+#: Of blocks whose warps go in pairs: the teams, the keys of a team's tile, and the bytes that a warp has of each.
+_TEAMS, _TEAM_KEYS, _TEAM_PITCH = _WARPS // 2, 16, 336
 #: Tiles of eight rows that registers have room for.
 MOST_TILES = {BF16: 5, V32: 8, DSV4: 6}
 #: Up to so many tiles, registers let two blocks live on a multiprocessor.
@@ -58,7 +56,7 @@ class Block:
     @property
     def keys_a_turn(self) -> int:
         """Records that the block goes through at a time."""
-        return _PAIRS * _PAIR_KEYS if self.paired else _BLOCK_KEYS
+        return _TEAMS * _TEAM_KEYS if self.paired else _BLOCK_KEYS
 
     def defines(self, *, partial: bool) -> dict[str, int]:
         """Macros of `mla_common.cuh`."""
@@ -77,10 +75,11 @@ def _shared_bytes(records: int, tiles: int) -> int:
 
 def _shared_bytes_of_pairs(tiles: int) -> int:
     rows, of_tiles = 8 * tiles, tiles * 32 * 16
-    stages = STAGES * _PAIR_KEYS * (_PAIR_PITCH + 4)
-    exchanges, queries = (2, 0) if tiles == 1 else (1, 8 * of_tiles // 2)
-    loop = _WARPS * (stages + exchanges * of_tiles + _PAIR_KEYS * 8 + rows * 4) + queries
-    end = _WARPS * (_PAIRS - 1) * 4 * of_tiles + (2 + 2 * _PAIRS) * rows * 4
+    stages = STAGES * _TEAM_KEYS * (_TEAM_PITCH + 4)
+    exchanges, steps_away = (2, 0) if tiles == 1 else (1, 4)
+    queries_away = 2 * steps_away * tiles * 32 * 8
+    loop = _WARPS * (stages + exchanges * of_tiles + _TEAM_KEYS * 8 + rows * 4) + queries_away
+    end = _WARPS * (_TEAMS - 1) * 4 * of_tiles + (2 + 2 * _TEAMS) * rows * 4
     return max(loop, end)
 
 
@@ -132,7 +131,7 @@ class Plan:
 #: block has a start and an end; both more with each tile of rows. Two blocks on a multiprocessor take longer each.
 _TILE_CLOCKS, _ROWS_CLOCKS, _SHARING = 1700, 330, 1.5
 _BLOCK_CLOCKS, _BLOCK_ROWS_CLOCKS = 3500, 1800
-#: The same of pairs, for a turn of all four.
+#: The same of blocks in pairs, for a turn of all teams.
 _TURN_CLOCKS, _TURN_ROWS_CLOCKS = 2250, 650
 _PAIRED_CLOCKS, _PAIRED_ROWS_CLOCKS = 2000, 5000
 #: Bytes of records that come to a multiprocessor in a clock while all of them ask: for one block, and for two.

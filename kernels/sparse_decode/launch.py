@@ -110,8 +110,10 @@ def builds() -> Iterator[Build]:
     for records in _RECORDS.values():
         for tiles in range(1, mla_plan.MOST_TILES[records] + 1):
             for block, architectures in mla_plan.blocks_of(records, tiles).items():
-                ways: tuple[tuple[int, int], ...] = ((1, 2),) if tiles % 2 else ((2, 1),)
-                if tiles == 8 or block.paired:  # registers are shortest there
-                    ways = (1, 1), (2, 1 if tiles == 8 else 2)
+                ways = [(1, 2)] if tiles % 2 else [(2, 1)]
+                if tiles == 8:  # registers are shortest there, and of pairs
+                    ways = [(1, 1), (2, 1)]
+                if block.paired:
+                    ways = [(1, 1), (2, 2)]
                 launches = [configure(Plan(block, 1, splits), 1, caches) for splits, caches in ways]
                 yield from mla_launch.builds_of(block, architectures, launches)
